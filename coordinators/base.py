@@ -1,0 +1,84 @@
+"""What a coordinator is: a small script that says who acts when and who hears what."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from opentinker.errors import ConfigError
+from opentinker.types import ActionText, AgentID
+
+if TYPE_CHECKING:
+    from opentinker.coordinators.table import Table
+    from opentinker.envs.handle import EnvHandle
+
+EnvKind = Literal["solo", "aec", "parallel"]
+
+_COORDINATOR_OF: dict[str, str] = {"solo": "solo", "aec": "turns", "parallel": "simultaneous"}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What one agent is asked at a barrier."""
+
+    observation: Any
+    """Text, or anything the environment's codec renders."""
+    space: ActionText | None = None
+    """How to answer; None: the environment's actions of that agent."""
+    mask: Any = None
+    """Which of them are legal now; None: all, or what the observation's own `action_mask` says."""
+
+
+class Coordinator(ABC):
+    """Says who acts when and who hears what.
+
+    A coordinator keeps nothing between episodes and nothing about a running one outside `play`: the same object may play
+    many episodes at once.
+    """
+
+    kind: ClassVar[EnvKind | None] = None
+    """The kind of environment it plays; None: any."""
+
+    def agents(self, env: EnvHandle) -> list[AgentID]:
+        """Who sits at the table from the start.
+
+        Agents born later are seated when they are first asked. Needs no reset, so a run can look for their seats early.
+
+        Raises:
+            ConfigError: this coordinator does not play this kind of environment.
+        """
+        if self.kind is not None and env.kind != self.kind:
+            raise ConfigError(
+                f"coordinator {type(self).__name__} plays {self.kind} environments, {env.id!r} is {env.kind}; "
+                f"use coordinator {_COORDINATOR_OF[env.kind]!r}"
+            )
+        return list(env.possible_agents)
+
+    @abstractmethod
+    async def play(self, env: EnvHandle, table: Table) -> None:
+        """Plays one episode, from `env.reset(table.seed)` to its end.
+
+        Args:
+            env: a live environment; every call is awaited.
+            table: the only way to the seats and to the record.
+
+        Raises:
+            SeatOut: let it through and that player's leaving ends the game; catch it to go on without the player.
+        """
+
+
+def mask_in(info: Any) -> Any:
+    """The `action_mask` of an environment's info, or None."""
+    return info.get("action_mask") if info else None
+
+
+def check_cap(max_turns: int | None) -> int | None:
+    """A cap on turns as given.
+
+    Raises:
+        ConfigError: it is not positive.
+    """
+    if max_turns is not None and max_turns < 1:
+        raise ConfigError(f"max_turns must be at least 1 or null, not {max_turns!r}")
+    return max_turns

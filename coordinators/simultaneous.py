@@ -1,0 +1,75 @@
+"""All agents act at once in a PettingZoo parallel environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opentinker.coordinators.base import Coordinator, Query, check_cap, mask_in
+
+if TYPE_CHECKING:
+    from opentinker.coordinators.table import Table
+    from opentinker.envs.handle import EnvHandle
+
+
+class Simultaneous(Coordinator):
+    """Plays any `pettingzoo.ParallelEnv`: a barrier a step, nobody sees another's action before all have acted.
+
+    Agents that die are asked no more; agents that appear in a step's observations are asked from then on.
+    """
+
+    kind = "parallel"
+
+    def __init__(self, max_turns: int | None = None) -> None:
+        """Makes the coordinator.
+
+        Args:
+            max_turns: truncate after so many steps; None: no limit but the environment's.
+        """
+        self.max_turns = check_cap(max_turns)
+
+    async def play(self, env: EnvHandle, table: Table) -> None:
+        """Plays one episode."""
+        observations, infos = await env.reset(table.seed)
+        ended: set[str] = set()
+        turns = 0
+        while live := [agent for agent in observations if agent not in ended]:
+            queries = {agent: Query(observations[agent], mask=mask_in(infos.get(agent))) for agent in live}
+            actions = await table.ask_all(queries)
+            observations, rewards, terminated, truncated, infos = await env.step(actions)
+            turns += 1
+            for agent, reward in rewards.items():
+                table.reward(agent, reward)
+            cut = turns == self.max_turns
+            was_over = _end(table, live, observations, terminated, truncated, ended, cut)
+            if cut:
+                if not was_over:
+                    table.note("max_turns", turns)
+                return
+
+
+def _end(
+    table: Table,
+    live: list[str],
+    observations: dict[str, Any],
+    terminated: dict[str, Any],
+    truncated: dict[str, Any],
+    ended: set[str],
+    cut: bool,
+) -> bool:
+    """Ends the agents that a step ended, flagged or left out of its answer, and, at a cut, all others.
+
+    Returns:
+        Whether the environment itself had ended everyone.
+    """
+    was_over = True
+    for agent in dict.fromkeys((*live, *observations)):
+        if agent in ended:
+            continue
+        # an agent without flags and without an observation is gone: nobody can ask it any more
+        over = bool(terminated.get(agent, agent not in observations))
+        late = bool(truncated.get(agent, False))
+        was_over = was_over and (over or late)
+        if over or late or cut:
+            ended.add(agent)
+            table.end(agent, over, late or cut, observation=observations.get(agent))
+    return was_over

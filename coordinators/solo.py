@@ -1,0 +1,42 @@
+"""One agent in a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentinker.coordinators.base import Coordinator, check_cap, mask_in
+
+if TYPE_CHECKING:
+    from opentinker.coordinators.table import Table
+    from opentinker.envs.handle import EnvHandle
+
+
+class Solo(Coordinator):
+    """Plays any `gymnasium.Env`: observe, act, until terminated or truncated."""
+
+    kind = "solo"
+
+    def __init__(self, max_turns: int | None = None) -> None:
+        """Makes the coordinator.
+
+        Args:
+            max_turns: truncate after so many decisions; None: no limit but the environment's.
+        """
+        self.max_turns = check_cap(max_turns)
+
+    async def play(self, env: EnvHandle, table: Table) -> None:
+        """Plays one episode."""
+        (agent,) = self.agents(env)
+        observation, info = await env.reset(table.seed)
+        turns = 0
+        while True:
+            action = await table.ask(agent, observation, mask=mask_in(info))
+            observation, reward, terminated, truncated, info = await env.step(action)
+            table.reward(agent, reward)
+            turns += 1
+            if not (terminated or truncated) and turns == self.max_turns:
+                truncated = True
+                table.note("max_turns", turns)
+            if terminated or truncated:
+                table.end(agent, terminated, truncated, observation=observation)
+                return

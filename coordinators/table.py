@@ -1,0 +1,409 @@
+"""The table: the only thing that talks to seats and writes the episode."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from opentinker.coordinators.barrier import cancel_requests, together
+from opentinker.coordinators.base import Query
+from opentinker.coordinators.drafts import Draft, Player, final_prompts_of
+from opentinker.errors import CoordinationError, EnvError, SeatOut
+from opentinker.seeding import generator
+from opentinker.types import (
+    ActionText,
+    AgentID,
+    Decision,
+    Episode,
+    EpisodeStatus,
+    Message,
+    OutReason,
+    Pace,
+    Seat,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from opentinker.envs.handle import EnvHandle
+
+log = logging.getLogger(__name__)
+
+_PHASE: ContextVar[str] = ContextVar("opentinker_phase", default="")  # per task: side conversations may run side by side
+
+_REASONS = {Verdict.FORFEIT: OutReason.FORFEIT, Verdict.TRUNCATE: OutReason.TRUNCATE}
+
+
+class _Asked(NamedTuple):
+    """A query made ready: rendered, so that nothing that happens later shows in it."""
+
+    player: Player
+    text: str
+    space: ActionText
+    mask: Any
+
+
+class Table:
+    """One episode's table.
+
+    Attributes:
+        env: the environment's handle; the table reads its id and its codecs only.
+        id: the episode's id.
+        seed: the environment's seed, equal for all members of a group.
+        group: the group's number in its step.
+        member: the episode's number in its group.
+    """
+
+    def __init__(
+        self,
+        env: EnvHandle,
+        seat_of: Callable[[AgentID], Seat],
+        *,
+        episode_id: str,
+        seed: int,
+        group: int = 0,
+        member: int = 0,
+        turn_timeout: float | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """Makes an empty table.
+
+        Args:
+            env: the live environment.
+            seat_of: a fresh seat for an agent; called once per agent, when it first matters.
+            episode_id: unique in the run.
+            seed: for `env.reset`, and for `rng`.
+            group: number of the group in the step.
+            member: number of the episode in the group.
+            turn_timeout: seconds for one decision, retries included; None: no limit.
+            pace: told how many coroutines of this episode may ask the sampler. The caller enters the episode itself.
+        """
+        self.env = env
+        self.id = episode_id
+        self.seed = seed
+        self.group = group
+        self.member = member
+        self._seat_of = seat_of
+        self._turn_timeout = turn_timeout
+        self._pace = pace
+        self._players: dict[AgentID, Player] = {}
+        self._drafts: list[Draft] = []
+        self._messages: list[Message] = []
+        self._notes: dict[str, Any] = {}
+        self._rng: random.Random | None = None
+        self._closed = False
+        self.seat_seconds = 0.0
+
+    @property
+    def rng(self) -> random.Random:
+        """The episode's own generator: equal for all members of a group, drawn from by the coordinator only."""
+        if self._rng is None:
+            self._rng = generator("table", self.seed)
+        return self._rng
+
+    @property
+    def out(self) -> dict[AgentID, str]:
+        """Who has left the game early, and why (a value of `OutReason`)."""
+        return {agent: player.out for agent, player in self._players.items() if player.out}
+
+    def seat(self, agent: AgentID) -> Seat:
+        """Who sits where an agent plays; seated now if nobody does yet."""
+        return self._player(agent).seat
+
+    async def ask(self, agent: AgentID, observation: Any, *, space: ActionText | None = None, mask: Any = None) -> Any:
+        """One decision.
+
+        Args:
+            agent: who decides.
+            observation: what it sees: text, or anything the environment's codec renders.
+            space: how to answer; None: the environment's actions of that agent.
+            mask: which actions are legal now; None: what the observation's own `action_mask` says, else all.
+
+        Returns:
+            The action, never None.
+
+        Raises:
+            SeatOut: the player forfeits, is truncated, fails or runs out of time; also when it has left before.
+            CoordinationError: the agent has ended, is being asked already, or the episode is over.
+        """
+        asked = self._prepare(agent, observation, space, mask)
+        start = perf_counter()
+        try:
+            return await self._decide(asked)
+        finally:
+            self.seat_seconds += perf_counter() - start
+
+    async def ask_all(
+        self, queries: Mapping[AgentID, Query], *, on_out: Literal["release", "skip"] = "release"
+    ) -> dict[AgentID, Any]:
+        """A barrier: all decide on the same state, at the same time, and none sees another's action.
+
+        Args:
+            queries: what each is asked.
+            on_out: when a player leaves: `release` calls off the others' decisions at once and raises; `skip` waits for the
+                others and leaves that player's action out of the answer.
+
+        Returns:
+            The actions, in the order of `queries`.
+
+        Raises:
+            SeatOut: of the first player to leave (`release`).
+            CoordinationError: as `ask`.
+        """
+        ready = [self._prepare(agent, query.observation, query.space, query.mask) for agent, query in queries.items()]
+        if not ready:
+            return {}
+        start = perf_counter()
+        try:
+            return await self._barrier(ready, release=on_out == "release")
+        finally:
+            self.seat_seconds += perf_counter() - start
+
+    def tell(self, to: AgentID | Sequence[AgentID], text: str, *, sender: str) -> None:
+        """A message into other agents' context before their next turn.
+
+        Args:
+            to: one agent or several.
+            text: what they are told.
+            sender: who says it: an agent or any name.
+        """
+        receivers = (to,) if isinstance(to, str) else tuple(to)
+        players = [self._player(agent) for agent in receivers]
+        self._messages.append(Message(sender, receivers, text, len(self._drafts)))
+        for player in players:
+            player.seat.tell(sender, text)
+
+    def reward(self, agent: AgentID, reward: float) -> None:
+        """What the world gave: it belongs to the agent's latest turn, before its first turn to the episode.
+
+        Raises:
+            EnvError: the reward is no finite number.
+        """
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise EnvError(f"{self.env.id!r} (seed {self.seed}) gave {agent} the reward {reward!r}; give a finite number")
+        player = self._player(agent)
+        player.reward += value
+        if player.last is not None:
+            player.last.reward += value
+
+    def end(self, agent: AgentID, terminated: bool, truncated: bool, *, observation: Any = None) -> None:
+        """The agent acts no more.
+
+        Args:
+            agent: who.
+            terminated: the game ended for it, inside its rules.
+            truncated: it was cut off from outside, e.g. by a step limit.
+            observation: what a truncated agent would have seen next; its prompt is kept for bootstrapping.
+        """
+        player = self._player(agent)
+        player.ended = True
+        player.truncated = bool(truncated) and not terminated
+        if player.truncated and observation is not None:
+            player.final = self._render(player, observation)[0]
+
+    def assign_role(self, agent: AgentID, role: str) -> None:
+        """From now on prompts and baselines of the agent follow this role."""
+        player = self._player(agent)
+        player.role = role
+        player.seat.role = role
+
+    @asynccontextmanager
+    async def phase(self, name: str) -> AsyncIterator[None]:
+        """Names a phase: turns asked for inside carry it. Phases nest; the inner name counts."""
+        token = _PHASE.set(name)
+        try:
+            yield
+        finally:
+            _PHASE.reset(token)
+
+    def note(self, key: str, value: Any) -> None:
+        """Adds to the episode's outcome. Values should be plain data: they are written as JSON."""
+        self._notes[key] = value
+
+    def freeze(
+        self, status: EpisodeStatus | None = None, error: str = "", timings: Mapping[str, float] | None = None
+    ) -> Episode:
+        """The episode as a value; the table takes no further questions.
+
+        Args:
+            status: how it ended; None: truncated where the world truncated an agent, else terminated.
+            error: the traceback, where it failed.
+            timings: seconds, to go with the seats' own.
+        """
+        self._closed = True
+        players = self._players
+        if status is None:
+            cut = any(player.truncated for player in players.values())
+            status = EpisodeStatus.TRUNCATED if cut else EpisodeStatus.TERMINATED
+        final_prompts: dict[AgentID, tuple[int, ...]] = {}
+        if status is not EpisodeStatus.FAILED:
+            try:
+                final_prompts = final_prompts_of(players.values(), status is EpisodeStatus.TRUNCATED)
+            except Exception:
+                status, error = EpisodeStatus.FAILED, self.describe(traceback.format_exc())
+                log.error("%s", error)
+        droppers = {agent for agent, player in players.items() if player.drops_others}
+        return Episode(
+            id=self.id,
+            env=self.env.id,
+            seed=self.seed,
+            group=self.group,
+            member=self.member,
+            roles={agent: player.role for agent, player in players.items()},
+            opponents={agent: player.seat.label for agent, player in players.items() if not player.seat.trainable},
+            turns=tuple([draft.freeze(bool(droppers) and draft.player.agent not in droppers) for draft in self._drafts]),
+            messages=tuple(self._messages),
+            final_prompts=final_prompts,
+            rewards={agent: player.reward for agent, player in players.items()},
+            status=status,
+            error=error,
+            outcome=dict(self._notes),
+            timings={"seats": self.seat_seconds, **(timings or {})},
+        )
+
+    def note_out(self, out: SeatOut) -> None:
+        """Puts a player's leaving on the record, once."""
+        player = self._player(out.agent)
+        if player.out:
+            return
+        player.out = out.reason
+        self._notes.setdefault("out", {})[out.agent] = out.reason
+        if out.detail:
+            self._notes.setdefault("detail", {})[out.agent] = out.detail
+        if out.reason == OutReason.FORFEIT:
+            self._notes.setdefault("forfeit", out.agent)
+
+    def describe(self, what: str) -> str:
+        """A text with the episode, the environment and the seed in front, so that it can be found and played again."""
+        return f"episode {self.id} of {self.env.id} (seed {self.seed}): {what}"
+
+    def waiting(self) -> list[AgentID]:
+        """Whose answer is awaited."""
+        return [agent for agent, player in self._players.items() if player.pending is not None and not player.out]
+
+    def _player(self, agent: AgentID) -> Player:
+        try:
+            return self._players[agent]
+        except KeyError:
+            pass
+        player = self._players[agent] = Player(agent, self._seat_of(agent))
+        return player
+
+    def _codec(self, player: Player) -> Any:
+        if player.codec is None:
+            player.codec = self.env.codec(player.agent)
+        return player.codec
+
+    def _render(self, player: Player, observation: Any) -> tuple[str, Any]:
+        """The observation as text, and the mask it carries."""
+        if isinstance(observation, str):
+            return observation, None
+        codec = self._codec(player)
+        seen, mask = codec.split(observation, {})
+        return codec.render(seen), mask
+
+    def _prepare(self, agent: AgentID, observation: Any, space: ActionText | None, mask: Any) -> _Asked:
+        player = self._player(agent)
+        if player.out:
+            raise SeatOut(agent, player.out, "it was asked again after it had left")
+        if self._closed:
+            raise CoordinationError(self.describe(f"{agent} was asked after the episode had ended"))
+        if player.ended:
+            raise CoordinationError(self.describe(f"{agent} was asked after table.end({agent!r}, ...); skip ended agents"))
+        if player.busy:
+            raise CoordinationError(self.describe(f"{agent} was asked while it is still deciding; await its answer first"))
+        text, own_mask = self._render(player, observation)
+        if space is None:
+            space = self._codec(player)
+            if mask is None:
+                mask = own_mask
+        return _Asked(player, text, space, mask)
+
+    async def _decide(self, asked: _Asked) -> Any:
+        player, text, space, mask = asked
+        player.busy = True
+        player.pending = text
+        phase = _PHASE.get()
+        requests = cancel_requests()
+        try:
+            if self._turn_timeout is None:
+                decision = await player.seat.decide(text, space, mask)
+            else:
+                decision = await self._decide_in_time(asked, self._turn_timeout)
+            player.check(decision)
+        except Exception as error:
+            if cancel_requests() > requests:  # the seat turned its cancellation into an error of its own
+                raise asyncio.CancelledError from error
+            if isinstance(error, SeatOut):
+                self.note_out(error)
+                raise
+            raise self._fail(player, error) from error
+        except asyncio.CancelledError as error:
+            if cancel_requests():
+                raise
+            # nobody cancelled this task: what the seat waited for was cancelled under it, e.g. by a sampler that closed
+            raise self._fail(player, error) from error
+        finally:
+            player.busy = False
+        player.pending = None
+        self._record(player, decision, phase, text)
+        if decision.verdict is Verdict.ACT:
+            return decision.action
+        player.drops_others = decision.verdict is Verdict.FORFEIT and decision.others == "drop"
+        raise self._leave(player, _REASONS[decision.verdict], decision.reason)
+
+    async def _decide_in_time(self, asked: _Asked, seconds: float) -> Decision:
+        player, text, space, mask = asked
+        overdue = f"no decision within {seconds:g} s"
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                decision = await player.seat.decide(text, space, mask)
+        except Exception as error:
+            if not scope.expired():
+                raise
+            raise self._leave(player, OutReason.TIMEOUT, overdue) from error
+        if scope.expired():  # the seat swallowed its cancellation and answered late
+            raise self._leave(player, OutReason.TIMEOUT, overdue)
+        return decision
+
+    def _record(self, player: Player, decision: Decision, phase: str, text: str) -> None:
+        for number, attempt in enumerate(decision.attempts):
+            draft = Draft(player, attempt, number, phase, text, decision.n_legal)
+            self._drafts.append(draft)
+        player.last = draft
+        player.decisions += 1
+
+    def _leave(self, player: Player, reason: OutReason, detail: str) -> SeatOut:
+        out = SeatOut(player.agent, reason.value, detail)
+        self.note_out(out)
+        return out
+
+    def _fail(self, player: Player, error: BaseException) -> SeatOut:
+        text = "".join(traceback.format_exception(error))
+        log.error("%s", self.describe(f"the seat of {player.agent} ({player.seat.label}) failed\n{text}"))
+        self._notes.setdefault("tracebacks", {})[player.agent] = text
+        return self._leave(player, OutReason.FAILED, f"{type(error).__name__}: {error}")
+
+    async def _barrier(self, ready: list[_Asked], release: bool) -> dict[AgentID, Any]:
+        actions: dict[AgentID, Any] = {}
+
+        async def one(asked: _Asked) -> None:
+            try:
+                actions[asked.player.agent] = await self._decide(asked)
+            except SeatOut:
+                if release:
+                    raise
+
+        await together([one(asked) for asked in ready], self._pace)
+        return {asked.player.agent: actions[asked.player.agent] for asked in ready if asked.player.agent in actions}

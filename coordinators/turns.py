@@ -1,0 +1,82 @@
+"""Agents take turns in a PettingZoo AEC environment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from opentinker.coordinators.base import Coordinator, check_cap, mask_in
+from opentinker.errors import EnvError, SeatOut
+
+if TYPE_CHECKING:
+    from opentinker.coordinators.table import Table
+    from opentinker.envs.handle import EnvHandle
+    from opentinker.envs.world import AgentTurn
+
+log = logging.getLogger(__name__)
+
+
+class Turns(Coordinator):
+    """Plays any `pettingzoo.AECEnv`: whoever the environment selects acts and sees what the others did before.
+
+    A reward counts when `last()` shows it to its agent, once. What the environment owes when a player leaves early, or when
+    it ends without a last turn for everyone, is collected from its cumulative rewards.
+    """
+
+    kind = "aec"
+
+    def __init__(self, max_turns: int | None = None) -> None:
+        """Makes the coordinator.
+
+        Args:
+            max_turns: truncate after so many decisions of all agents together; None: no limit but the environment's.
+        """
+        self.max_turns = check_cap(max_turns)
+
+    async def play(self, env: EnvHandle, table: Table) -> None:
+        """Plays one episode."""
+        await env.reset(table.seed)
+        turn = await env.turn()
+        turns, ended = 0, set[str]()
+        while turn is not None:
+            agent = turn.agent
+            table.reward(agent, turn.reward)
+            if turn.terminated or turn.truncated:
+                ended.add(agent)
+                table.end(agent, turn.terminated, turn.truncated, observation=turn.observation)
+                turn = await env.step_turn(None)  # how PettingZoo buries a dead agent
+                continue
+            if turns == self.max_turns:
+                await self._cut(env, table, turn, ended)
+                return
+            turns += 1
+            try:
+                action = await table.ask(agent, turn.observation, mask=mask_in(turn.info))
+            except SeatOut:
+                await _collect(env, table, but={*ended, agent})
+                raise
+            turn = await env.step_turn(action)
+        if len(ended) < len(env.possible_agents):
+            await _collect(env, table, but=ended)
+
+    async def _cut(self, env: EnvHandle, table: Table, turn: AgentTurn, ended: set[str]) -> None:
+        table.note("max_turns", self.max_turns)
+        await _collect(env, table, but={*ended, turn.agent})
+        for agent in turn.agents:
+            if agent not in ended:
+                table.end(agent, False, True, observation=turn.observation if agent == turn.agent else None)
+
+
+async def _collect(env: EnvHandle, table: Table, but: Collection[str]) -> None:
+    """Credits what the environment has given and not yet shown, except to agents whose `last()` was read since."""
+    try:
+        owed: dict[str, Any] = await env.call("_cumulative_rewards")
+    except EnvError as error:
+        if "AttributeError" not in str(error):  # the cause is of another type where it happened in another process
+            raise
+        log.debug("%s keeps no cumulative rewards; nothing to collect", env.id)
+        return
+    for agent, reward in owed.items():
+        if agent not in but and reward:
+            table.reward(agent, reward)

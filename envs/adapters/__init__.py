@@ -1,0 +1,1 @@
+"""Foreign families of environments, one file each."""

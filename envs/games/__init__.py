@@ -1,0 +1,1 @@
+"""Games of our own: one file each, rules and text together."""

@@ -1,0 +1,126 @@
+"""Ids to environments: our own, Gymnasium's, PettingZoo's, and any class by its import path."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opentinker.envs.adapters import gymnasium as gymnasium_adapter
+from opentinker.envs.adapters import pettingzoo as pettingzoo_adapter
+from opentinker.errors import ConfigError, UnknownId
+from opentinker.registry import Registry, load_object
+
+Factory = Callable[..., Any]
+
+ENVS: Registry[Factory] = Registry("environment")
+"""Environments with an id of their own; the foreign families have registries themselves."""
+
+_BUILTIN = {
+    "bandit": "opentinker.envs.tasks.bandit:Bandit",
+    "kuhn_poker": "opentinker.envs.games.kuhn_poker:KuhnPoker",
+    "matrix_game": "opentinker.envs.games.matrix_game:MatrixGame",
+}
+for _id, _entry in _BUILTIN.items():
+    ENVS.register(_id, _entry)
+
+_FAMILIES = {"gymnasium": gymnasium_adapter, "pettingzoo": pettingzoo_adapter}
+_HINT = "other forms: gymnasium/…, pettingzoo/…, package.module:Class"
+
+
+def register_env(id: str, factory: Factory | str) -> None:
+    """Gives an environment an id.
+
+    Args:
+        id: without a slash or a colon, which belong to the other forms of ids.
+        factory: a class or function that returns an environment, or its import path `package.module:Name`.
+
+    Raises:
+        ConfigError: the id has a slash or a colon.
+        DuplicateId: the id is taken.
+    """
+    if "/" in id or ":" in id or not id:
+        raise ConfigError(f"an environment's id has no '/' and no ':', given: {id!r}")
+    ENVS.register(id, factory)
+
+
+def make_env(id: str, **kwargs: Any) -> Any:
+    """Makes an environment.
+
+    Args:
+        id: `kuhn_poker`, `gymnasium/FrozenLake-v1`, `pettingzoo/classic/tictactoe_v3` or `package.module:Class`.
+        kwargs: of its constructor. PettingZoo ids also take `api="parallel"`.
+
+    Raises:
+        UnknownId: no such id, with near names.
+        ConfigError: a class that cannot be imported, arguments it does not take, or a package that is missing.
+    """
+    return prepare(id, kwargs)()
+
+
+def prepare(id: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    """What `make_env` would call, looked up and with its arguments checked. Raises like `make_env`."""
+    factory = _resolve(id)
+    _check_arguments(id, factory, kwargs)
+    return functools.partial(factory, **kwargs)
+
+
+def _resolve(id: str) -> Factory:
+    if id in ENVS:
+        return ENVS.get(id)
+    family, slash, rest = id.partition("/")
+    if slash and family in _FAMILIES:
+        if not _FAMILIES[family].known(rest):
+            raise _unknown(id)
+        return functools.partial(_FAMILIES[family].make, rest)
+    if ":" in id:
+        return _callable(id)
+    raise _unknown(id)
+
+
+def env_ids(family: str | None = None) -> list[str]:
+    """The ids of our own environments, or of a family: `gymnasium`, `pettingzoo`.
+
+    Raises:
+        UnknownId: no such family.
+    """
+    if family is None:
+        return list(ENVS)
+    if family not in _FAMILIES:
+        raise UnknownId("family of environments", family, _FAMILIES)
+    return [f"{family}/{name}" for name in _FAMILIES[family].names()]
+
+
+def is_builtin(id: str) -> bool:
+    """Whether an environment comes with this package; those never block."""
+    return id in _BUILTIN
+
+
+def _unknown(id: str) -> UnknownId:
+    known = [*env_ids(), *(name for family in _FAMILIES for name in env_ids(family))]
+    near = difflib.get_close_matches(id, known, n=1, cutoff=0.5)
+    return UnknownId("environment", id, known if near else env_ids(), _HINT)
+
+
+def _callable(path: str) -> Factory:
+    found: Any = load_object(path)
+    if not callable(found):
+        raise ConfigError(f"{path!r} is no class or function but {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _check_arguments(id: str, factory: Factory, kwargs: Mapping[str, Any]) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # built-in callables may have none
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        names = [name for name in signature.parameters if name != "kwargs"]
+        wrong = [difflib.get_close_matches(key, names, n=1) for key in kwargs if key not in names]
+        near = [match[0] for match in wrong if match]
+        hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(names) or 'no arguments'}"
+        raise ConfigError(f"environment {id!r}: {error}{hint}") from error

@@ -1,0 +1,1 @@
+"""Tasks with scored answers."""

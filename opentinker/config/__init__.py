@@ -1,0 +1,48 @@
+"""The configuration: one tree of typed values, validated once at the door. Shapes only; ids resolve where they are used."""
+
+from opentinker.config.load import load_config
+from opentinker.config.reference import describe_config
+from opentinker.config.strict_yaml import dump_yaml, parse_yaml
+from opentinker.config.tree import (
+    AdapterConfig,
+    CoordinatorConfig,
+    EnvConfig,
+    EvaluateConfig,
+    OnInvalid,
+    OptimConfig,
+    PolicyConfig,
+    RolloutConfig,
+    RunConfig,
+    RuntimeConfig,
+    SamplingConfig,
+    Schedule,
+    SeatConfig,
+    Settings,
+    TrainConfig,
+    WarmStart,
+    Window,
+)
+
+__all__ = [
+    "AdapterConfig",
+    "CoordinatorConfig",
+    "EnvConfig",
+    "EvaluateConfig",
+    "OnInvalid",
+    "OptimConfig",
+    "PolicyConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "RuntimeConfig",
+    "SamplingConfig",
+    "Schedule",
+    "SeatConfig",
+    "Settings",
+    "TrainConfig",
+    "WarmStart",
+    "Window",
+    "describe_config",
+    "dump_yaml",
+    "load_config",
+    "parse_yaml",
+]

@@ -1,0 +1,1 @@
+"""What a run shows: figures, curves and episodes for a person to read."""

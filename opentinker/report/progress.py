@@ -1,0 +1,80 @@
+"""How a run goes on, for people: a bar with the key figures in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from opentinker.config import RunConfig
+
+QUIET_SECONDS = 15.0
+"""Between two lines where the output is no terminal."""
+
+RETURN = "/return_mean"
+
+
+class LiveProgress:
+    """Tells a console how a run goes on. Used as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._shown = 0.0
+        self._measured = ""
+        self._steps = 0
+
+    def __enter__(self) -> LiveProgress:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[figures]}", markup=False),
+                console=self._console,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, config: RunConfig, done: int) -> None:
+        """Training starts or goes on after `done` steps."""
+        self._steps = config.train.steps
+        self._show("training", done, self._steps, f"from step {done}" if done else "", always=True)
+
+    def warm(self, done: int, total: int) -> None:
+        """A supervised step of the warm start is done."""
+        self._show("warm start", done, total, "", always=done == total)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """A step is done."""
+        measured = {key.split("/")[-1]: row[key] for key in row if key.startswith("eval/exploitability/")}
+        if measured:
+            self._measured = "exploitability " + " ".join(f"{name} {value:.3f}" for name, value in measured.items())
+        figures = self._measured or " ".join(
+            f"{key.removeprefix('rollout/').removesuffix(RETURN)} {value:.3f}"
+            for key, value in row.items()
+            if key.startswith("rollout/") and key.endswith(RETURN)
+        )
+        self._show("training", row["step"], self._steps, figures, always=row["step"] == self._steps)
+
+    def _show(self, what: str, done: int, total: int, figures: str, always: bool = False) -> None:
+        if self._bar is not None:
+            if self._task is None:
+                self._task = self._bar.add_task(what, total=total, figures=figures)
+            self._bar.update(self._task, description=what, completed=done, total=total, figures=figures)
+            return
+        now = time.monotonic()
+        if always or now - self._shown >= QUIET_SECONDS:
+            self._shown = now
+            self._console.print(f"{what} {done}/{total} {figures}".rstrip(), markup=False)

@@ -1,0 +1,169 @@
+"""What every sampler shares: the request, and the room in which requests wait to become a batch. No torch here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from opentinker.errors import ConfigError, SamplerError
+from opentinker.types import Completion, PolicyRef, SampleKey, SamplingParams
+
+SEED_BITS = 64
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One completion that somebody waits for. Compared by identity."""
+
+    ref: PolicyRef
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    """In [0, 2**64)."""
+    key: SampleKey
+    future: asyncio.Future[Completion]
+
+    def order(self) -> tuple[SampleKey, tuple[int, ...], int]:
+        """Sorts a batch independently of arrival; prompt and seed decide where two callers used one key."""
+        return self.key, self.prompt, self.seed
+
+    def fail(self, message: str, cause: BaseException | None = None) -> None:
+        """Releases the waiter with a `SamplerError` of its own."""
+        if not self.future.done():
+            error = SamplerError(message)
+            error.__cause__ = cause
+            self.future.set_exception(error)
+
+    def finish(self, completion: Completion) -> None:
+        """Releases the waiter, unless it went away meanwhile."""
+        if not self.future.done():
+            self.future.set_result(completion)
+
+
+def request_seed(params: SamplingParams) -> int:
+    """The request's own seed, or a fresh one from the operating system."""
+    return secrets.randbits(SEED_BITS) if params.seed is None else params.seed & ((1 << SEED_BITS) - 1)
+
+
+def check_params(params: SamplingParams) -> None:
+    """Refuses what cannot be drawn.
+
+    Raises:
+        ConfigError: names the field, what was given and what is allowed.
+    """
+    if params.max_tokens < 1:
+        raise ConfigError(f"max_tokens must be at least 1, given: {params.max_tokens}")
+    if not 0.0 <= params.temperature < float("inf"):
+        raise ConfigError(f"temperature must be finite and at least 0 (0: greedy), given: {params.temperature}")
+    if not 0.0 < params.top_p <= 1.0:
+        raise ConfigError(f"top_p must lie in (0, 1], given: {params.top_p}")
+    if params.top_k < 0:
+        raise ConfigError(f"top_k must be at least 0 (0: no limit), given: {params.top_k}")
+    if "" in params.stop:
+        raise ConfigError("an empty stop string would end every completion at once; leave it out of `stop`")
+
+
+class WaitingRoom:
+    """Collects requests and hands them over as batches, on the event loop's thread. It is a `Pace`.
+
+    In step (`in_step=True`), a batch is handed over when every coroutine that entered waits here: its composition then
+    depends on the run and not on timing. Otherwise whatever waits goes at the next turn of the loop. Who asks without
+    having entered is served too, but in step it stands in for one that has entered.
+
+    Serves one event loop at a time; counts left behind by a loop that was closed are forgotten.
+    """
+
+    def __init__(self, hand_over: Callable[[list[Request]], None], *, in_step: bool) -> None:
+        self._hand_over = hand_over
+        self._in_step = in_step
+        self._waiting: list[Request] = []
+        self._entered = 0
+        self._scheduled = False
+        self._busy = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def entered(self) -> int:
+        """Coroutines that may still ask."""
+        return self._entered
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be handed over, those cancelled since the last check included."""
+        return len(self._waiting)
+
+    def enter(self, n: int = 1) -> None:
+        """Counts n more coroutines that may ask. Call it before they start, for all at once."""
+        self._bind(_current_loop())
+        self._entered += n
+
+    def leave(self, n: int = 1) -> None:
+        """Counts n fewer; those who wait may now be all.
+
+        Raises:
+            RuntimeError: more left than had entered; the count is kept.
+        """
+        if n > self._entered:
+            raise RuntimeError(f"{n} leave the sampler, but only {self._entered} have entered: every leave needs its enter")
+        self._entered -= n
+        self.check()
+
+    def put(self, request: Request) -> None:
+        """The request waits from now on."""
+        self._waiting.append(request)
+        self.check()
+
+    def hold(self) -> None:
+        """A batch is being worked on elsewhere; nothing is handed over before `release`."""
+        self._busy = True
+
+    def release(self) -> None:
+        """Ends `hold`."""
+        self._busy = False
+        self.check()
+
+    def empty(self) -> list[Request]:
+        """Takes out everything that waits, unserved."""
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, to which this room now belongs."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._bind(loop)
+        return loop
+
+    def check(self) -> None:
+        """Plans a handing over if one is due."""
+        if self._due() and not self._scheduled and self._loop is not None and not self._loop.is_closed():
+            self._scheduled = True
+            self._loop.call_soon(self._fire)
+
+    def _due(self) -> bool:
+        return bool(self._waiting) and not self._busy and (not self._in_step or len(self._waiting) >= self._entered)
+
+    def _fire(self) -> None:
+        self._scheduled = False
+        # a cancelled request leaves here and not earlier; until then it can only make a check too early, never too late
+        self._waiting = [request for request in self._waiting if not request.future.done()]
+        if self._due():
+            self._hand_over(self.empty())
+
+    def _bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is self._loop or (loop is None and self._loop is not None and not self._loop.is_closed()):
+            return
+        if self._loop is not None:
+            if not self._loop.is_closed() and (self._waiting or self._entered or self._busy):
+                raise SamplerError("this sampler is in use by another event loop; give each loop a sampler of its own")
+            self._waiting, self._entered, self._scheduled, self._busy = [], 0, False, False
+        self._loop = loop
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,17 @@
+"""Fakes for tests of environments, coordinators and seats: scripted samplers and seats, environments that misbehave."""
+
+from opentinker.testing.envs import BirthsEnv, HangingEnv, OffTurnDeathEnv, RaisingEnv, SlowEnv
+from opentinker.testing.samplers import CountingPace, Request, ScriptedSampler
+from opentinker.testing.seats import FunctionSeat
+
+__all__ = [
+    "BirthsEnv",
+    "CountingPace",
+    "FunctionSeat",
+    "HangingEnv",
+    "OffTurnDeathEnv",
+    "RaisingEnv",
+    "Request",
+    "ScriptedSampler",
+    "SlowEnv",
+]

@@ -1,0 +1,20 @@
+"""For all tests: those marked `alone` get the machine to themselves when several processes share the work."""
+
+import fcntl
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    if not hasattr(item.config, "workerinput"):  # one process: every test is alone
+        return (yield)
+    kind = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+    with open(item.config.rootpath / "pyproject.toml") as shared:  # any file that all workers see
+        fcntl.flock(shared, kind)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(shared, fcntl.LOCK_UN)

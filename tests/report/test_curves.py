@@ -1,0 +1,106 @@
+import math
+
+import matplotlib.figure
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from opentinker.report.curves import plot_curves
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figure behind the last PNG."""
+    figures = []
+    real = matplotlib.figure.Figure.savefig
+
+    def keep(figure, *args, **kwargs):
+        figures.append(figure)
+        return real(figure, *args, **kwargs)
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", keep)
+    return figures
+
+
+def row(step, **figures):
+    return {"step": step, "time_s": 1.0 * step, **{key.replace("__", "/"): value for key, value in figures.items()}}
+
+
+def rows_of(n):
+    return [
+        row(
+            step,
+            eval__exploitability__last=1 / (step + 1),
+            rollout__player_0__return_mean=step / 10,
+            rollout__player_1__return_mean=-step / 10,
+            rollout__player_0__invalid_rate=0.5,
+            rollout__learner__entropy=1.0,
+            train__learner__entropy=2.0,
+            train__learner__entropy_loss=3.0,
+        )
+        for step in range(n)
+    ]
+
+
+def ink(file):
+    """How many pixels are coloured: lines are, axes and text are not."""
+    pixels = imread(file)
+    assert pixels.shape[0] > 200 and pixels.shape[1] > 200
+    return int((np.ptp(pixels[..., :3], axis=-1) > 0.2).sum())
+
+
+def test_no_rows_give_a_picture_with_a_title_only(tmp_path):
+    file = plot_curves([], tmp_path / "deep" / "er" / "curves.png", "kuhn")
+    assert file == tmp_path / "deep" / "er" / "curves.png"
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert ink(file) == 0
+    assert imread(file)[..., :3].min() < 0.5  # the title
+
+
+def test_one_row_can_be_seen(tmp_path):
+    assert ink(plot_curves(rows_of(1), tmp_path / "a.png", "kuhn")) > 50
+
+
+def test_many_rows_make_lines(tmp_path, drawn):
+    file = plot_curves(rows_of(50), tmp_path / "a.png", "kuhn")
+    assert ink(file) > 1000
+    panels = {axes.get_title(): axes for axes in drawn[0].axes}
+    assert list(panels) == ["exploitability", "return", "invalid replies", "entropy (nats a token)"]
+    curves = {line.get_label(): line for line in panels["return"].lines}
+    assert list(curves) == ["player_0", "player_1"]
+    assert curves["player_1"].get_xydata()[10].tolist() == [10, -1.0]
+    (entropy,) = panels["entropy (nats a token)"].lines  # the rollout's, not the trainer's
+    assert entropy.get_ydata()[0] == 1.0
+    assert [line.get_label() for line in panels["exploitability"].lines] == ["last"]
+    assert panels["exploitability"].get_ylim()[0] == 0
+
+
+def test_gaps_nulls_and_what_is_not_finite_are_left_out(tmp_path, drawn):
+    rows = [
+        row(0, eval__exploitability__last=0.5, eval__exploitability__ema=None),
+        row(1),
+        row(2, eval__exploitability__last=math.nan, rollout__a__return_mean=math.nan),
+        row(3, eval__exploitability__last=math.inf, rollout__a__return_mean=None),
+        row(4, eval__exploitability__last=0.25),
+    ]
+    plot_curves(rows, tmp_path / "a.png", "kuhn")
+    (axes,) = drawn[0].axes
+    (line,) = axes.lines
+    assert line.get_xydata().tolist() == [[0, 0.5], [4, 0.25]]
+
+
+def test_names_that_matplotlib_reads_otherwise_are_shown_as_they_are(tmp_path, drawn):
+    names = ["$x^$", "_hidden", "a_b", "team/a", r"\frac"]
+    plot_curves(
+        [{"step": n, **{f"rollout/{name}/return_mean": n for name in names}} for n in range(3)], tmp_path / "a.png", "t"
+    )
+    (axes,) = drawn[0].axes
+    shown = [text.get_text().replace("\\$", "$").strip() for text in axes.get_legend().get_texts()]
+    assert sorted(shown) == sorted(names)
+
+
+def test_an_existing_picture_is_replaced(tmp_path):
+    file = tmp_path / "a.png"
+    file.write_bytes(b"old")
+    plot_curves(rows_of(2), file, "kuhn")
+    assert file.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,93 @@
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from opentinker.config import load_config
+from opentinker.report import progress as module
+from opentinker.report.progress import LiveProgress
+
+CONFIG = load_config(
+    {"env": {"id": "x"}, "coordinator": {"id": "y"}, "agents": {"*": {"player": "z"}}, "train": {"steps": 3}},
+)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is told to move."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def console(terminal=False):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=200, highlight=False, soft_wrap=True)
+
+
+def lines(out):
+    return out.file.getvalue().splitlines()
+
+
+def test_without_a_terminal_a_line_comes_now_and_then(clock):
+    out = console()
+    with LiveProgress(out) as progress:
+        progress.begin(CONFIG, 0)
+        progress.step({"step": 1, "rollout/a/return_mean": 0.12345, "rollout/b/return_mean": -1})
+        clock[0] += module.QUIET_SECONDS
+        progress.step({"step": 2, "rollout/a/return_mean": 0.5, "rollout/all/turns_mean": 3})
+        progress.step({"step": 3, "rollout/a/return_mean": 1.0})
+    assert lines(out) == ["training 0/3", "training 2/3 a 0.500", "training 3/3 a 1.000"]
+
+
+def test_a_measured_exploitability_stays_in_sight(clock):
+    out = console()
+    with LiveProgress(out) as progress:
+        progress.begin(CONFIG, 1)
+        clock[0] += 20
+        progress.step(
+            {"step": 1, "eval/exploitability/last": 0.4583, "eval/exploitability/ema": 0.1, "rollout/a/return_mean": 1}
+        )
+        clock[0] += 20
+        progress.step({"step": 2, "rollout/a/return_mean": 1})
+    assert lines(out) == [
+        "training 1/3 from step 1",
+        "training 1/3 exploitability last 0.458 ema 0.100",
+        "training 2/3 exploitability last 0.458 ema 0.100",
+    ]
+
+
+def test_the_warm_start_is_told_too(clock):
+    out = console()
+    with LiveProgress(out) as progress:
+        for done in (1, 2, 3):
+            progress.warm(done, 3)
+        progress.begin(CONFIG, 0)
+    assert lines(out) == ["warm start 1/3", "warm start 3/3", "training 0/3"]
+
+
+def test_names_are_no_markup_and_what_is_not_finite_is_shown(clock):
+    out = console()
+    with LiveProgress(out) as progress:
+        progress.begin(CONFIG, 0)
+        progress.step({"step": 3, "rollout/[red]x[/red]/return_mean": math.nan})
+    assert lines(out)[-1] == "training 3/3 [red]x[/red] nan"
+
+
+def test_a_terminal_gets_one_bar(clock):
+    out = console(terminal=True)
+    with LiveProgress(out) as progress:
+        progress.warm(1, 2)
+        progress.begin(CONFIG, 0)
+        for step in (1, 2, 3):
+            progress.step({"step": step, "rollout/[b]/return_mean": 0.5})
+    last = [line for line in lines(out) if "training" in line][-1]
+    assert "training" in last and "3/3" in last and "[b] 0.500" in last
+    assert "warm start" not in last
+
+
+def test_an_error_inside_gives_the_terminal_back():
+    out = console(terminal=True)
+    with pytest.raises(KeyError), LiveProgress(out):
+        raise KeyError
+    assert out.file.getvalue().endswith("\x1b[?25h")  # the cursor is shown again

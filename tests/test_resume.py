@@ -1,0 +1,186 @@
+"""A run killed at any instant and started again gives the uninterrupted run's figures bit for bit.
+
+Every case really dies by SIGKILL in a process of its own, and is then started again in another one. The processes are forked
+from a server that has imported torch and verl once, so that a case costs seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+STEPS = 4
+
+CONFIG = {
+    "name": "run",
+    "seed": 11,
+    "env": {"id": "kuhn_poker"},
+    "coordinator": {"id": "turns"},
+    "agents": {
+        "player_0": {"policy": "first", "memory": "last", "on_invalid": {"forfeit": -2}},
+        "player_1": {"policy": "second", "memory": "last", "on_invalid": {"forfeit": -2}},
+    },
+    "policies": {
+        "first": {"model": "tiny", "sampling": {"max_tokens": 1}},
+        "second": {"model": "tiny", "sampling": {"max_tokens": 1}},
+    },
+    "warm_start": {"player": "random_legal", "steps": 2, "episodes": 4},
+    "rollout": {"groups": 12, "record_every": 1, "record": 2},
+    "train": {
+        "credit": "rae",
+        "legal_entropy": {"start": 0.5, "end": 0.1},
+        "optim": {"lr": {"start": 1e-3, "end": 1e-4}, "betas": [0.5, 0.999]},
+        "ema": 0.9,
+        "steps": STEPS,
+        "checkpoint_every": 2,
+    },
+    "evaluate": {"every": 1, "metrics": ["exploitability"]},
+}
+
+# name, module:attribute, which call of it, and whether the process dies before or after that call
+INSTANTS = [
+    ("warm start", "opentinker.training.host:LocalHost.fit", 1, "after"),
+    ("first reply of the run", "opentinker.seats:PolicySeat.decide", 40, "before"),
+    ("rollout of step 1", "opentinker.rollout:Rollout._play", 12, "before"),
+    ("rollout of step 3", "opentinker.rollout:Rollout._play", 8 + 24 + 5, "before"),
+    ("credit of step 2", "opentinker.run:to_samples", 2 + 2, "before"),
+    ("update of step 1, one of two policies", "opentinker.training.host:LocalHost.update", 1, "after"),
+    ("update of step 3, before", "opentinker.training.host:LocalHost.update", 5, "before"),
+    ("update of step 4, after", "opentinker.training.host:LocalHost.update", 8, "after"),
+    ("metrics of step 3 written", "opentinker.folder:RunFolder.write_metrics", 4, "after"),
+    ("episodes of step 3 written", "opentinker.folder:RunFolder.write_episodes", 3, "after"),
+    ("checkpoint 0: first policy saved", "opentinker.training.host:LocalHost.save", 1, "after"),
+    ("checkpoint 2: before the first policy", "opentinker.training.host:LocalHost.save", 3, "before"),
+    ("checkpoint 2: second policy saved", "opentinker.training.host:LocalHost.save", 4, "after"),
+    ("checkpoint 2: hashing its first file", "opentinker.checkpoints:_fingerprint", "2/1", "before"),
+    ("checkpoint 2: hashing its third file", "opentinker.checkpoints:_fingerprint", "2/3", "after"),
+    ("checkpoint 2: manifest not written", "opentinker.checkpoints:write_synced", "2/1", "before"),
+    ("checkpoint 2: manifest half written", "opentinker.checkpoints:os.replace", "2/1", "before"),
+    ("checkpoint 2: between manifest and rename", "opentinker.checkpoints:os.rename", 2, "before"),
+    ("checkpoint 2: after the rename", "opentinker.checkpoints:os.rename", 2, "after"),
+    ("last checkpoint: between manifest and rename", "opentinker.checkpoints:os.rename", 3, "before"),
+    ("last checkpoint: after the rename", "opentinker.checkpoints:os.rename", 3, "after"),
+]
+QUICK = {"rollout of step 3", "update of step 1, one of two policies", "checkpoint 2: between manifest and rename"}
+
+
+def _die_at(path: str, nth: int | str, when: str) -> None:
+    """Wraps a function so that its n-th call ("k/n": the n-th call within the k-th save) kills this process."""
+    module_name, _, dotted = path.partition(":")
+    *parents, name = dotted.split(".")
+    owner = functools.reduce(getattr, parents, importlib.import_module(module_name))
+    original = getattr(owner, name)
+    calls = {"n": 0, "saves": 0}
+    save, count = (int(part) for part in nth.split("/")) if isinstance(nth, str) else (None, nth)
+
+    if save is not None:
+        from opentinker.checkpoints import CheckpointStore
+
+        store_save = CheckpointStore.save
+
+        def counting_save(self, *args, **kwargs):
+            calls["saves"] += 1
+            calls["n"] = 0
+            return store_save(self, *args, **kwargs)
+
+        CheckpointStore.save = counting_save
+
+    @functools.wraps(original)
+    def wrapped(*args, **kwargs):
+        calls["n"] += 1
+        now = calls["n"] == count and (save is None or calls["saves"] == save)
+        if now and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def _child(runs_dir: str, death: tuple | None) -> None:
+    from opentinker.run import train
+
+    if death is not None:
+        _die_at(*death)
+    train(CONFIG, f"runs_dir={runs_dir}", resume=True)
+
+
+@pytest.fixture(scope="module")
+def server():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["opentinker.run", "opentinker.training.host"])
+    return context
+
+
+def _start(server, runs_dir: Path, death: tuple | None = None) -> int:
+    process = server.Process(target=_child, args=(str(runs_dir), death))
+    process.start()
+    process.join(240)
+    if process.is_alive():
+        process.kill()
+        pytest.fail("the run hangs")
+    return process.exitcode
+
+
+def _figures(runs_dir: Path) -> list[str]:
+    """The lines of metrics.jsonl without their clock, as text: equal text, equal bits."""
+    rows = [json.loads(line) for line in (runs_dir / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [json.dumps({key: row[key] for key in sorted(row) if "time" not in key}) for row in rows]
+
+
+def _weights(runs_dir: Path) -> dict[str, str]:
+    manifest = json.loads((runs_dir / "run" / "checkpoints" / f"step-{STEPS:06d}" / "manifest.json").read_text())
+    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name.startswith("policies/")}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(server, tmp_path_factory):
+    runs_dir = tmp_path_factory.mktemp("whole")
+    assert _start(server, runs_dir) == 0
+    figures = _figures(runs_dir)
+    assert len(figures) == STEPS + 1
+    return figures, _weights(runs_dir)
+
+
+@pytest.mark.parametrize(
+    "instant",
+    [pytest.param(item, id=item[0], marks=() if item[0] in QUICK else pytest.mark.slow) for item in INSTANTS],
+)
+def test_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, instant):
+    _, path, nth, when = instant
+    assert _start(server, tmp_path, (path, nth, when)) == -signal.SIGKILL
+    assert _start(server, tmp_path) == 0
+    figures, weights = uninterrupted
+    assert _figures(tmp_path) == figures
+    assert _weights(tmp_path) == weights
+    episodes = sorted(path.name for path in (tmp_path / "run" / "episodes").iterdir())
+    assert episodes == [f"step-{step:06d}.jsonl" for step in range(1, STEPS + 1)]
+
+
+def test_a_run_killed_twice_goes_on_bit_for_bit(server, uninterrupted, tmp_path):
+    assert _start(server, tmp_path, ("opentinker.training.host:LocalHost.update", 5, "before")) == -signal.SIGKILL
+    assert _start(server, tmp_path, ("opentinker.rollout:Rollout._play", 3, "before")) == -signal.SIGKILL
+    assert _start(server, tmp_path) == 0
+    assert _figures(tmp_path) == uninterrupted[0]
+
+
+def test_a_torn_or_altered_checkpoint_is_passed_over_for_the_one_before(server, uninterrupted, tmp_path):
+    assert _start(server, tmp_path) == 0
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for step in (STEPS, 2):
+        weights = next((checkpoints / f"step-{step:06d}" / "policies" / "first").rglob("*.safetensors"))
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+    assert _start(server, tmp_path) == 0
+    assert _figures(tmp_path) == uninterrupted[0]
+    assert _weights(tmp_path) == uninterrupted[1]

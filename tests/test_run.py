@@ -1,0 +1,225 @@
+"""The loop from configuration to checkpoints, on real parts: Kuhn poker, verl, the embedded sampler, the tiny model."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from opentinker.config import load_config
+from opentinker.errors import ConfigError, Interrupted, RunExists
+from opentinker.report.record import episode_from_json
+from opentinker.run import train
+
+BASE = {
+    "name": "run",
+    "seed": 3,
+    "env": {"id": "kuhn_poker"},
+    "coordinator": {"id": "turns"},
+    "agents": {
+        "player_0": {"policy": "first", "memory": "last", "on_invalid": {"forfeit": -2}},
+        "player_1": {"policy": "second", "memory": "last", "on_invalid": {"forfeit": -2}},
+    },
+    "policies": {
+        "first": {"model": "tiny", "sampling": {"max_tokens": 1}},
+        "second": {"model": "tiny", "sampling": {"max_tokens": 1}},
+    },
+    "warm_start": {"player": "random_legal", "steps": 2, "episodes": 8},
+    "rollout": {"groups": 8, "group_size": 2, "record_every": 1, "record": 100},
+    "train": {
+        "credit": "grpo",
+        "optim": {"lr": {"start": 1e-3, "end": 1e-5}, "betas": [0.5, 0.9]},
+        "ema": 0.9,
+        "steps": 3,
+        "checkpoint_every": 100,
+    },
+    "evaluate": {"every": 2, "metrics": ["exploitability"]},
+}
+
+
+def _config(tmp_path: Path, **changes):
+    config = copy.deepcopy(BASE)
+    config["runs_dir"] = str(tmp_path)
+    for path, value in changes.items():
+        node = config
+        *keys, last = path.split("__")
+        for key in keys:
+            node = node[key]
+        node[last] = value
+    return config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    return train(_config(runs))
+
+
+def _episodes(folder: Path, step: int):
+    lines = (folder / "episodes" / f"step-{step:06d}.jsonl").read_text().splitlines()
+    return [episode_from_json(json.loads(line)) for line in lines]
+
+
+def _hashes(folder: Path, step: int, policy: str) -> dict[str, str]:
+    manifest = json.loads((folder / "checkpoints" / f"step-{step:06d}" / "manifest.json").read_text())
+    return {
+        name: entry["sha256"]
+        for name, entry in manifest["files"].items()
+        if name.startswith(f"policies/{policy}/") and name.endswith(".safetensors")
+    }
+
+
+def test_p1_two_policies_with_one_game_both_learn_in_one_run(finished):
+    for policy in ("first", "second"):
+        before, after = _hashes(finished.folder, 0, policy), _hashes(finished.folder, 3, policy)
+        assert before.keys() == after.keys() and before
+        assert all(before[name] != after[name] for name in before)
+    assert _hashes(finished.folder, 3, "first") != _hashes(finished.folder, 3, "second")
+
+
+def test_p1_a_frozen_policy_never_changes(tmp_path):
+    result = train(_config(tmp_path, policies__second={"model": "tiny", "trainable": False, "sampling": {"max_tokens": 1}}))
+    assert _hashes(result.folder, 0, "second") == _hashes(result.folder, 3, "second") != {}
+    assert _hashes(result.folder, 0, "first") != _hashes(result.folder, 3, "first")
+    assert not any(key.startswith("train/second/") for row in result.rows for key in row)
+    assert {turn.trainable for episode in _episodes(result.folder, 3) for turn in episode.turns if turn.policy == "second"} == {
+        False
+    }
+
+
+def test_p3_step_n_plays_with_version_n_minus_1_and_every_turn_says_so(finished):
+    for step in (1, 2, 3):
+        turns = [turn for episode in _episodes(finished.folder, step) for turn in episode.turns]
+        assert {(turn.version, turn.completion.version) for turn in turns} == {(step - 1, step - 1)}
+    assert [row["train/first/version"] for row in finished.rows[1:]] == [1, 2, 3]
+
+
+def test_e4_members_of_a_group_start_from_the_same_seed_and_only_sampling_differs(finished):
+    episodes = _episodes(finished.folder, 1)
+    assert len(episodes) == 16
+    groups = {}
+    for episode in episodes:
+        groups.setdefault(episode.group, []).append(episode)
+    assert all(len({episode.seed for episode in members}) == 1 for members in groups.values())
+    assert all(len({episode.turns[0].observation for episode in members}) == 1 for members in groups.values())
+    assert len({members[0].seed for members in groups.values()}) == 8
+    assert any(a.turns[0].completion != b.turns[0].completion for a, b in groups.values())
+
+
+def test_p5_the_last_step_saves_although_no_periodic_save_is_due(finished):
+    saved = sorted(path.name for path in (finished.folder / "checkpoints").iterdir())
+    assert saved == ["step-000000", "step-000003"]
+
+
+def test_p7_the_schedule_of_the_learning_rate_reaches_the_optimiser(finished):
+    rates = [row["train/first/lr"] for row in finished.rows[1:]]
+    assert rates == pytest.approx([1e-3, 1e-4, 1e-5])  # exponential: the middle is the geometric mean
+
+
+def test_the_figures_that_people_look_for_are_there(finished):
+    row = finished.rows[-1]
+    expected = {
+        "step", "time_s", "time/rollout_s", "time/update_s", "time/tokens_per_s",
+        "rollout/player_0/return_mean", "rollout/player_0/win_rate", "rollout/player_0/draw_rate",
+        "rollout/player_0/loss_rate", "rollout/player_0/turns_mean", "rollout/player_0/invalid_rate",
+        "rollout/first/entropy", "rollout/first/reply_tokens_mean", "rollout/all/failed", "train/all/splits",
+        "train/first/loss", "train/first/kl", "train/first/grad_norm", "train/first/clip_fraction", "train/first/entropy",
+        "eval/exploitability/last", "eval/exploitability/average", "eval/exploitability/ema", "eval/invalid_mass/last",
+    }  # fmt: skip
+    assert expected <= row.keys()
+    assert abs(row["train/first/kl"]) < 1e-5  # one on-policy pass: the sampler's log-probabilities are the trainer's
+    assert finished.last("eval/exploitability/ema") == row["eval/exploitability/ema"]
+    with pytest.raises(KeyError, match="never measured"):
+        finished.last("eval/nothing")
+    assert [row["step"] for row in finished.rows] == [0, 1, 2, 3]
+    assert finished.curves.read_bytes().startswith(b"\x89PNG")
+
+
+def test_p6_a_second_run_of_the_same_name_is_refused_with_a_choice(finished):
+    config = load_config(finished.folder / "config.yaml")
+    before = (finished.folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunExists, match=r"--resume.*name="):
+        train(config)
+    with pytest.raises(ConfigError, match=r"train\.steps: 3 there, 4 now"):
+        train(config, "train.steps=4", resume=True)
+    assert (finished.folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    before = (finished.folder / "metrics.jsonl").read_bytes()
+    again = train(load_config(finished.folder / "config.yaml"), resume=True)
+    assert again.rows == finished.rows
+    assert (finished.folder / "metrics.jsonl").read_bytes() == before
+
+
+class _Stopper:
+    """Sends this process a signal once a step is done."""
+
+    def __init__(self, step: int, signum: int) -> None:
+        self._at, self._signum = step, signum
+
+    def begin(self, config, done):
+        pass
+
+    def warm(self, done, total):
+        if self._at == 0:
+            os.kill(os.getpid(), self._signum)
+
+    def step(self, row):
+        if row["step"] == self._at:
+            os.kill(os.getpid(), self._signum)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_p5_a_polite_signal_saves_and_the_run_goes_on_to_equal_figures(tmp_path, finished, signum):
+    handler = signal.getsignal(signum)
+    with pytest.raises(Interrupted, match=r"after step 2 of 3.*--resume") as stopped:
+        train(_config(tmp_path), progress=_Stopper(2, signum))
+    assert stopped.value.signum == signum
+    assert signal.getsignal(signum) is handler
+    assert (tmp_path / "run" / "checkpoints" / "step-000002" / "manifest.json").exists()
+    result = train(_config(tmp_path), resume=True)
+    assert _without_clock(result.rows) == _without_clock(finished.rows)
+
+
+def test_a_signal_during_the_warm_start_stops_at_once(tmp_path):
+    with pytest.raises(Interrupted, match="warm start"):
+        train(_config(tmp_path), progress=_Stopper(0, signal.SIGINT))
+    result = train(_config(tmp_path, train__steps=1), "name=other")
+    assert result.rows[-1]["step"] == 1
+
+
+def _without_clock(rows):
+    return [{key: value for key, value in row.items() if "time" not in key} for row in rows]
+
+
+def test_a_run_of_one_seed_is_one_run_and_another_seed_another(tmp_path, finished):
+    again = train(_config(tmp_path))
+    assert _without_clock(again.rows) == _without_clock(finished.rows)
+    other = train(_config(tmp_path, train__steps=1), "seed=4", "name=other")
+    assert other.rows[1]["train/first/loss"] != finished.rows[1]["train/first/loss"]
+
+
+def test_two_seats_may_share_a_policy_and_a_script_may_sit_in_one(tmp_path):
+    shared = _config(tmp_path, agents={"*": {"policy": "first", "memory": "last"}}, train__steps=1)
+    del shared["policies"]["second"]
+    result = train(shared)
+    assert {turn.policy for episode in _episodes(result.folder, 1) for turn in episode.turns} == {"first"}
+    scripted = _config(tmp_path, agents__player_1={"player": "random_legal"}, train__steps=1, evaluate={})
+    del scripted["policies"]["second"]
+    result = train(scripted, "name=scripted")
+    played = [turn for episode in _episodes(result.folder, 1) for turn in episode.turns if turn.agent == "player_1"]
+    assert played and all(turn.policy is None and turn.completion is None and not turn.trainable for turn in played)
+
+
+def test_training_works_where_an_event_loop_already_runs(tmp_path):
+    import asyncio
+
+    async def notebook():
+        return train(_config(tmp_path, train__steps=1, warm_start=None, evaluate={}))
+
+    assert asyncio.run(notebook()).rows[-1]["step"] == 1
