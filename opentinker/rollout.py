@@ -6,8 +6,7 @@ Every draw is keyed by (run seed, purpose, step, group, member, agent, turn): a 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -33,9 +32,6 @@ from opentinker.types import (
     Seat,
     Verdict,
 )
-
-log = logging.getLogger(__name__)
-
 
 class PacedSampler(Sampler, Pace, Protocol):
     """A sampler that can wait until every live coroutine has asked."""
@@ -137,6 +133,10 @@ def _rule(seat: SeatConfig) -> InvalidRule:
     return InvalidRule(rule.then, rule.retry, rule.penalty, rule.others)
 
 
+def _env_seed(run_seed: int, purpose: str, step: int, group: int) -> int:
+    return derive(run_seed, purpose, step, group, "env") % 2**31  # what every environment's generator takes
+
+
 class _Look:
     """Sits in for a seat, sees how long its first prompt is, and leaves."""
 
@@ -168,6 +168,7 @@ class Rollout:
         self.cast = Cast(config, host)
         self.env_stats = EnvStats()
         self._idle: list[EnvHandle] = []
+        self._closing: list[asyncio.Future[None]] = []
         self._make_coordinator = coordinator_factory(config.coordinator.id, config.coordinator.kwargs)
 
     async def check(self) -> EnvHandle:
@@ -189,7 +190,7 @@ class Rollout:
             looks.append(_Look(self.cast.seat(agent, (), (0, 0))))
             return looks[-1]
 
-        seed = derive(self.config.seed, "check", 0, 0, "env")
+        seed = _env_seed(self.config.seed, "check", 0, 0)
         table = Table(env, look, episode_id="check", seed=seed)
         episode = await play_episode(self._coordinator(), env, table, episode_timeout=self.config.coordinator.episode_timeout)
         if episode.status is EpisodeStatus.FAILED:
@@ -269,17 +270,19 @@ class Rollout:
             env,
             lambda agent: self.cast.seat(agent, seed_key, place, driver),
             episode_id=f"{step:06d}/{group:04d}/{member:02d}",
-            seed=derive(run_seed, purpose, step, group, "env"),
+            seed=_env_seed(run_seed, purpose, step, group),
             group=group,
             member=member,
             turn_timeout=coordinator.turn_timeout,
             pace=self.host.sampler,
         )
-        try:
-            return await play_episode(self._coordinator(), env, table, episode_timeout=coordinator.episode_timeout)
-        finally:
-            if not env.abandoned:
-                self._idle.append(env)
+        episode = await play_episode(self._coordinator(), env, table, episode_timeout=coordinator.episode_timeout)
+        if "deadline" in episode.outcome and not env.abandoned:
+            # a call may still be under way in it: it is closed, which waits for that call or abandons it
+            self._closing.append(asyncio.ensure_future(env.close()))
+        elif not env.abandoned:
+            self._idle.append(env)
+        return episode
 
     def _coordinator(self) -> Coordinator:
         # a fresh one for every episode: what a script keeps on itself belongs to one game
@@ -296,11 +299,8 @@ class Rollout:
             stats=self.env_stats,
         )
 
-    def _refuse_too_many_failures(self, episodes: Iterable[Episode]) -> None:
-        played = list(episodes)
+    def _refuse_too_many_failures(self, played: Sequence[Episode]) -> None:
         failed = [episode for episode in played if episode.status is EpisodeStatus.FAILED]
-        for episode in failed:
-            log.warning("episode %s failed (env %s, seed %d):\n%s", episode.id, episode.env, episode.seed, episode.error)
         if len(failed) > self.config.rollout.max_failed * len(played):
             raise RolloutFailed(
                 f"{len(failed)} of {len(played)} episodes failed, more than rollout.max_failed="
@@ -309,8 +309,9 @@ class Rollout:
 
     async def close(self) -> None:
         """Closes the environments; one that will not close is logged and left behind."""
-        while self._idle:
-            await self._idle.pop().close()
+        await asyncio.gather(*self._closing, *(env.close() for env in self._idle))
+        self._closing.clear()
+        self._idle.clear()
 
 
 def rollout(

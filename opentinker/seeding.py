@@ -17,14 +17,17 @@ def derive(*key: Key) -> int:
     Raises:
         TypeError: a part is neither text nor a whole number (NumPy's whole numbers count as such).
     """
-    text = "\x1f".join([_part(part) for part in key])
+    # the common parts inline: this runs several times a decision
+    text = "\x1f".join([f"i{part}" if type(part) is int else _part(part) for part in key])
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def _part(part: Key) -> str:
     # doubling the separator inside a text keeps ("a", "b") apart from one text that spells both
-    return "s" + part.replace("\x1f", "\x1f\x1f") if isinstance(part, str) else f"i{operator.index(part)}"
+    if isinstance(part, str):
+        return f"s{part}" if "\x1f" not in part else "s" + part.replace("\x1f", "\x1f\x1f")
+    return f"i{operator.index(part)}"
 
 
 def generator(*key: Key) -> random.Random:

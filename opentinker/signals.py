@@ -29,7 +29,6 @@ class StopRequest:
         if self.signum:
             signal.signal(signum, _or_default(self._before[signum]))
             signal.raise_signal(signum)
-            return
         self.signum = signum
 
 

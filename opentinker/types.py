@@ -327,7 +327,7 @@ class PolicyHost(Protocol):
     ) -> list[list[float]]:
         """Log-probabilities of given ids, one list per row."""
 
-    def update(self, policy: str, samples: Sequence[Sample], **settings: Any) -> UpdateResult: ...
+    def update(self, policy: str, samples: Sequence[Sample], *, lr: float) -> UpdateResult: ...
 
     def snapshot(self, policy: str) -> Mapping[str, Any]:
         """Weights by name, detached from later updates."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,7 @@ BAD = {
     "nucleus in training": (["policies.learner.sampling.top_p=0.9"], "top_p"),
     "context shorter than the prompt": (["agents.agent.system='" + "long " * 400 + "'"], "room for"),
     "override without value": (["train.steps"], "key.path=value"),
-    "python tag": (["env.kwargs=!!python/object/apply:os.system [echo]"], "YAML"),
+    "python tag": (["env.kwargs=!!python/object/apply:os.system [echo]"], "tags such as"),
     "name that leaves the folder": (["name=../evil"], "name"),
 }
 
@@ -79,10 +81,8 @@ def test_bad_input_is_exit_code_2_one_message_and_nothing_on_disk(file, capsys, 
     before = sorted(file.parent.rglob("*"))
     assert _run("train", file, *overrides) == 2
     said = capsys.readouterr()
-    import re
-
     assert re.search(message, said.err), said.err
-    assert said.err.startswith("error: ") and "Traceback" not in said.err
+    assert said.err.count("error: ") == 1 and "Traceback" not in said.err
     assert sorted(file.parent.rglob("*")) == before
 
 
@@ -90,10 +90,10 @@ def test_bad_input_is_exit_code_2_one_message_and_nothing_on_disk(file, capsys, 
     "text, message",
     [
         ("a: 1\na: 2\n", "duplicate key 'a'"),
-        ("!!python/object/apply:os.system ['echo hi']", "not valid YAML"),
+        ("!!python/object/apply:os.system ['echo hi']", "tags such as"),
         ("- a\n- b\n", "mapping"),
         ("", "mapping"),
-        ("a: [", "not valid YAML"),
+        ("a: [", "is not valid"),
         ("name: \ud800".encode("utf-8", "surrogatepass"), "cannot read"),
     ],
 )
@@ -158,8 +158,6 @@ def test_a_sigterm_gives_143_and_one_line_how_to_go_on(tmp_path):
         [sys.executable, "-m", "opentinker.cli", "train", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     metrics = tmp_path / "run" / "metrics.jsonl"
-    import time
-
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") > 2):
         assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()

@@ -6,15 +6,14 @@ from a server that has imported torch and verl once, so that a case costs second
 
 from __future__ import annotations
 
-import functools
-import importlib
 import json
 import multiprocessing
-import os
 import signal
 from pathlib import Path
 
 import pytest
+
+from opentinker.testing.crash import Instant, train_until
 
 STEPS = 4
 
@@ -44,85 +43,41 @@ CONFIG = {
     "evaluate": {"every": 1, "metrics": ["exploitability"]},
 }
 
-# name, module:attribute, which call of it, and whether the process dies before or after that call
 INSTANTS = [
-    ("warm start", "opentinker.training.host:LocalHost.fit", 1, "after"),
-    ("first reply of the run", "opentinker.seats:PolicySeat.decide", 40, "before"),
-    ("rollout of step 1", "opentinker.rollout:Rollout._play", 12, "before"),
-    ("rollout of step 3", "opentinker.rollout:Rollout._play", 8 + 24 + 5, "before"),
-    ("credit of step 2", "opentinker.run:to_samples", 2 + 2, "before"),
-    ("update of step 1, one of two policies", "opentinker.training.host:LocalHost.update", 1, "after"),
-    ("update of step 3, before", "opentinker.training.host:LocalHost.update", 5, "before"),
-    ("update of step 4, after", "opentinker.training.host:LocalHost.update", 8, "after"),
-    ("metrics of step 3 written", "opentinker.folder:RunFolder.write_metrics", 4, "after"),
-    ("episodes of step 3 written", "opentinker.folder:RunFolder.write_episodes", 3, "after"),
-    ("checkpoint 0: first policy saved", "opentinker.training.host:LocalHost.save", 1, "after"),
-    ("checkpoint 2: before the first policy", "opentinker.training.host:LocalHost.save", 3, "before"),
-    ("checkpoint 2: second policy saved", "opentinker.training.host:LocalHost.save", 4, "after"),
-    ("checkpoint 2: hashing its first file", "opentinker.checkpoints:_fingerprint", "2/1", "before"),
-    ("checkpoint 2: hashing its third file", "opentinker.checkpoints:_fingerprint", "2/3", "after"),
-    ("checkpoint 2: manifest not written", "opentinker.checkpoints:write_synced", "2/1", "before"),
-    ("checkpoint 2: manifest half written", "opentinker.checkpoints:os.replace", "2/1", "before"),
-    ("checkpoint 2: between manifest and rename", "opentinker.checkpoints:os.rename", 2, "before"),
-    ("checkpoint 2: after the rename", "opentinker.checkpoints:os.rename", 2, "after"),
-    ("last checkpoint: between manifest and rename", "opentinker.checkpoints:os.rename", 3, "before"),
-    ("last checkpoint: after the rename", "opentinker.checkpoints:os.rename", 3, "after"),
+    ("warm start", Instant("opentinker.training.host:LocalHost.fit", 1, "after")),
+    ("first reply of the run", Instant("opentinker.seats:PolicySeat.decide", 40, "before")),
+    ("rollout of step 1", Instant("opentinker.rollout:Rollout._play", 12, "before")),
+    ("rollout of step 3", Instant("opentinker.rollout:Rollout._play", 8 + 24 + 5, "before")),
+    ("credit of step 2", Instant("opentinker.run:to_samples", 2 + 2, "before")),
+    ("update of step 1, one of two policies", Instant("opentinker.training.host:LocalHost.update", 1, "after")),
+    ("update of step 3, before", Instant("opentinker.training.host:LocalHost.update", 5, "before")),
+    ("update of step 4, after", Instant("opentinker.training.host:LocalHost.update", 8, "after")),
+    ("metrics of step 3 written", Instant("opentinker.folder:RunFolder.write_metrics", 4, "after")),
+    ("episodes of step 3 written", Instant("opentinker.folder:RunFolder.write_episodes", 3, "after")),
+    ("checkpoint 0: first policy saved", Instant("opentinker.training.host:LocalHost.save", 1, "after")),
+    ("checkpoint 2: before the first policy", Instant("opentinker.training.host:LocalHost.save", 3, "before")),
+    ("checkpoint 2: second policy saved", Instant("opentinker.training.host:LocalHost.save", 4, "after")),
+    ("checkpoint 2: hashing its first file", Instant("opentinker.checkpoints:_fingerprint", 1, "before", within=2)),
+    ("checkpoint 2: hashing its third file", Instant("opentinker.checkpoints:_fingerprint", 3, "after", within=2)),
+    ("checkpoint 2: manifest not written", Instant("opentinker.checkpoints:write_synced", 1, "before", within=2)),
+    ("checkpoint 2: manifest half written", Instant("opentinker.checkpoints:os.replace", 1, "before", within=2)),
+    ("checkpoint 2: between manifest and rename", Instant("opentinker.checkpoints:os.rename", 2, "before")),
+    ("checkpoint 2: after the rename", Instant("opentinker.checkpoints:os.rename", 2, "after")),
+    ("last checkpoint: between manifest and rename", Instant("opentinker.checkpoints:os.rename", 3, "before")),
+    ("last checkpoint: after the rename", Instant("opentinker.checkpoints:os.rename", 3, "after")),
 ]
 QUICK = {"rollout of step 3", "update of step 1, one of two policies", "checkpoint 2: between manifest and rename"}
-
-
-def _die_at(path: str, nth: int | str, when: str) -> None:
-    """Wraps a function so that its n-th call ("k/n": the n-th call within the k-th save) kills this process."""
-    module_name, _, dotted = path.partition(":")
-    *parents, name = dotted.split(".")
-    owner = functools.reduce(getattr, parents, importlib.import_module(module_name))
-    original = getattr(owner, name)
-    calls = {"n": 0, "saves": 0}
-    save, count = (int(part) for part in nth.split("/")) if isinstance(nth, str) else (None, nth)
-
-    if save is not None:
-        from opentinker.checkpoints import CheckpointStore
-
-        store_save = CheckpointStore.save
-
-        def counting_save(self, *args, **kwargs):
-            calls["saves"] += 1
-            calls["n"] = 0
-            return store_save(self, *args, **kwargs)
-
-        CheckpointStore.save = counting_save
-
-    @functools.wraps(original)
-    def wrapped(*args, **kwargs):
-        calls["n"] += 1
-        now = calls["n"] == count and (save is None or calls["saves"] == save)
-        if now and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*args, **kwargs)
-        if now:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, wrapped)
-
-
-def _child(runs_dir: str, death: tuple | None) -> None:
-    from opentinker.run import train
-
-    if death is not None:
-        _die_at(*death)
-    train(CONFIG, f"runs_dir={runs_dir}", resume=True)
 
 
 @pytest.fixture(scope="module")
 def server():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["opentinker.run", "opentinker.training.host"])
+    context.set_forkserver_preload(["opentinker.testing.preload", "opentinker.training.host"])
     return context
 
 
-def _start(server, runs_dir: Path, death: tuple | None = None) -> int:
-    process = server.Process(target=_child, args=(str(runs_dir), death))
+def _start(server, runs_dir: Path, instant: Instant | None = None) -> int:
+    process = server.Process(target=train_until, args=(CONFIG, [f"runs_dir={runs_dir}"], instant))
     process.start()
     process.join(240)
     if process.is_alive():
@@ -153,11 +108,10 @@ def uninterrupted(server, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "instant",
-    [pytest.param(item, id=item[0], marks=() if item[0] in QUICK else pytest.mark.slow) for item in INSTANTS],
+    [pytest.param(at, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, at in INSTANTS],
 )
 def test_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, instant):
-    _, path, nth, when = instant
-    assert _start(server, tmp_path, (path, nth, when)) == -signal.SIGKILL
+    assert _start(server, tmp_path, instant) == -signal.SIGKILL
     assert _start(server, tmp_path) == 0
     figures, weights = uninterrupted
     assert _figures(tmp_path) == figures
@@ -167,8 +121,8 @@ def test_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, insta
 
 
 def test_a_run_killed_twice_goes_on_bit_for_bit(server, uninterrupted, tmp_path):
-    assert _start(server, tmp_path, ("opentinker.training.host:LocalHost.update", 5, "before")) == -signal.SIGKILL
-    assert _start(server, tmp_path, ("opentinker.rollout:Rollout._play", 3, "before")) == -signal.SIGKILL
+    assert _start(server, tmp_path, Instant("opentinker.training.host:LocalHost.update", 5, "before")) == -signal.SIGKILL
+    assert _start(server, tmp_path, Instant("opentinker.rollout:Rollout._play", 3, "before")) == -signal.SIGKILL
     assert _start(server, tmp_path) == 0
     assert _figures(tmp_path) == uninterrupted[0]
 

@@ -64,7 +64,7 @@ def _data(source: str | Path | Mapping[str, Any] | RunConfig) -> Any:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read the configuration {str(path)!r}: it is not UTF-8 text ({error})") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a null character

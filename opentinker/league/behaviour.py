@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,16 +51,24 @@ class _Query:
 class Probe:
     """Reads behaviour at all information states of a tree, again and again. Made by `Probe.open`."""
 
-    def __init__(self, host: Any, states: Mapping[str, Mapping[str, tuple[str, ...]]], queries: Sequence[_Query]) -> None:
+    def __init__(
+        self,
+        host: Any,
+        states: Mapping[str, Mapping[str, tuple[str, ...]]],
+        queries: Sequence[_Query],
+        learning: Iterable[str],
+    ) -> None:
         """Takes prepared queries.
 
         Args:
             host: the policy host; its `score` is asked.
             states: player → information state → legal actions.
             queries: one per player and information state.
+            learning: policies that have other variants than `latest`.
         """
         self._host = host
         self._states = states
+        self._learning = frozenset(learning)
         self._queries: defaultdict[PolicyRef, list[_Query]] = defaultdict(list)
         for query in queries:
             self._queries[query.ref].append(query)
@@ -100,7 +108,7 @@ class Probe:
                     renderer = cast.renderer(ref.name)
                     replies = [(act, renderer.encode_reply(form.wrap(codec.render_action(act)))) for act in legal]
                 queries.append(_Query(player, observation, legal, ref, prompt, tuple(replies), sampling.temperature))
-        return cls(host, states, queries)
+        return cls(host, states, queries, [name for name, policy in config.policies.items() if policy.trainable])
 
     def read(self, variant: str = "latest") -> Reading:
         """Behaviour of all players; seats that name a fixed version keep it.
@@ -111,7 +119,8 @@ class Probe:
         behaviour: dict[str, dict[str, dict[str, float]]] = {player: {} for player in self._states}
         invalid: list[float] = []
         for ref, queries in self._queries.items():
-            weights = replace(ref, version=variant) if ref.version == "latest" else ref
+            learns = ref.version == "latest" and ref.name in self._learning
+            weights = replace(ref, version=variant) if learns else ref
             rows = [(query, ids) for query in queries for _, ids in query.replies]
             prompts, replies = [query.prompt for query, _ in rows], [ids for _, ids in rows]
             scores = iter(self._host.score(weights, prompts, replies, queries[0].temperature))

@@ -84,12 +84,11 @@ def bring_up() -> None:
     Raises:
         ConfigError: verl is missing or of another version, another platform is active, or this process is one of several.
     """
-    check_verl()
+    import_verl()
     size = os.environ.get("WORLD_SIZE", "1")
     if size != "1":
         raise ConfigError(f"the local host trains in one process, but WORLD_SIZE is {size}: start it without torchrun")
     with verl_environment(), quiet():
-        _choose_platform()
         gaps.join_process_group()
         import torch.distributed as dist
 
@@ -97,7 +96,17 @@ def bring_up() -> None:
             raise ConfigError(
                 f"the local host trains in one process, but this one belongs to a process group of {dist.get_world_size()}"
             )
-        # imports verl's workers, and registers the engine of this platform
+
+
+def import_verl() -> None:
+    """Imports verl's workers on the CPU platform and registers this package's engine.
+
+    Raises:
+        ConfigError: verl is missing or of another version, or another platform is active.
+    """
+    check_verl()
+    with verl_environment(), quiet():
+        _choose_platform()
         from opentinker.training import engine, worker  # noqa: F401
 
 

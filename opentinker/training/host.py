@@ -104,7 +104,7 @@ class LocalHost:
         return self._get(policy).tokenizer
 
     def version(self, policy: str) -> int:
-        """The number of updates the policy's weights have had, supervised ones included."""
+        """The number of updates the policy's weights have had; supervised steps do not count."""
         return self._get(policy).version
 
     def max_context(self, policy: str) -> int | None:
@@ -165,7 +165,8 @@ class LocalHost:
     def fit(self, policy: str, samples: Sequence[Sample], *, lr: float) -> UpdateResult:
         """One optimiser step towards the samples' sampled ids (verl's `sft_loss`), as for a warm start.
 
-        The averaged weights start anew from the result: an average over a warm start would keep its beginning for long.
+        The version stays: it counts what was learned from play, so that step n plays with version n - 1. The averaged weights
+        start anew from the result: an average over a warm start would keep its beginning for long.
 
         Args:
             policy: a trainable policy.
@@ -180,7 +181,7 @@ class LocalHost:
         steps = [self._step(policy, found, rows, worker.sft, lr, 0)] if len(rows) else []
         if steps and found.ema is not None:
             _blend(found.ema, worker.weights(), 0.0)
-        return self._finish(policy, found, steps, average=False)
+        return self._finish(policy, found, steps, learned=False)
 
     def log_probs(self, policy: str, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probabilities of the samples' sampled ids by the trainer's own forward pass, one list a row with any.
@@ -253,13 +254,13 @@ class LocalHost:
             logger.warning("policy %r: the gradient is not finite; verl skipped this optimiser step", name)
         return figures
 
-    def _finish(self, name: str, policy: _Policy, steps: list[dict[str, float]], average: bool = True) -> UpdateResult:
+    def _finish(self, name: str, policy: _Policy, steps: list[dict[str, float]], learned: bool = True) -> UpdateResult:
         if not steps:
             return UpdateResult(policy.version, {"rows": 0.0, "tokens": 0.0, "steps": 0.0})
         assert policy.worker is not None
-        policy.version += 1
+        policy.version += learned
         weights = policy.worker.weights()
-        if policy.ema is not None and average:
+        if policy.ema is not None and learned:
             _blend(policy.ema, weights, self.train.ema)
         self._serve(name, policy, weights)
         metrics = {key: math.fsum(step[key] for step in steps) / len(steps) for key in steps[0]}

@@ -10,8 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+SLOW = {"training_step"}
+"""They train, which takes half a minute and more even in short."""
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+
+def benchmarks():
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        yield pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+
+
+@pytest.mark.parametrize("path", benchmarks())
 def test_the_quick_run_ends_in_one_json_object(path, tmp_path):
     done = subprocess.run(
         [sys.executable, path, "--quick"],

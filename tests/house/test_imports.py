@@ -12,13 +12,14 @@ LAYERS = (
     ("types", "errors", "registry", "seeding"),
     ("envs",),
     ("coordinators",),
-    ("players", "formats", "encoding", "render", "dialogue", "seats", "sampling", "credit", "samples", "testing"),
+    ("players", "formats", "encoding", "render", "dialogue", "seats", "sampling", "credit", "samples"),
     ("rollout",),
     ("training",),
     ("league",),
     ("report",),
     ("folder", "signals", "evaluate", "run"),
     ("service", "cli", "__main__"),
+    ("testing",),
 )
 """A part imports its own layer and those above it in this list."""
 

@@ -57,8 +57,15 @@ def test_no_rows_give_a_picture_with_a_title_only(tmp_path):
     assert imread(file)[..., :3].min() < 0.5  # the title
 
 
-def test_one_row_can_be_seen(tmp_path):
-    assert ink(plot_curves(rows_of(1), tmp_path / "a.png", "kuhn")) > 50
+def test_one_row_can_be_seen_in_every_panel(tmp_path, drawn):
+    assert ink(plot_curves(rows_of(1), tmp_path / "one.png", "kuhn")) > 50
+    for axes in drawn[0].axes:
+        axes.get_legend().remove()
+    file = tmp_path / "bare.png"
+    drawn[0].savefig(file)
+    quarter = imread(file).shape[1] // 4
+    coloured = np.ptp(imread(file)[..., :3], axis=-1) > 0.2
+    assert all(coloured[:, place * quarter : (place + 1) * quarter].sum() > 10 for place in range(4))
 
 
 def test_many_rows_make_lines(tmp_path, drawn):
