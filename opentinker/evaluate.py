@@ -38,7 +38,7 @@ class Evaluator:
             tree: GameTree = await env.call("tree")
         except EnvError as error:
             raise ConfigError(
-                f"evaluate.metrics: exploitability needs an environment with a game tree; {config.env.id!r} gives none: {error}"
+                f"evaluate.metrics: exploitability needs a game tree, and {config.env.id!r} gives none: {error}"
             ) from error
         return cls(config, tree, await Probe.open(tree, config, cast, host, env))
 

@@ -33,6 +33,7 @@ from opentinker.types import (
     Verdict,
 )
 
+
 class PacedSampler(Sampler, Pace, Protocol):
     """A sampler that can wait until every live coroutine has asked."""
 
@@ -192,7 +193,8 @@ class Rollout:
 
         seed = _env_seed(self.config.seed, "check", 0, 0)
         table = Table(env, look, episode_id="check", seed=seed)
-        episode = await play_episode(self._coordinator(), env, table, episode_timeout=self.config.coordinator.episode_timeout)
+        timeout = self.config.coordinator.episode_timeout
+        episode = await play_episode(self._coordinator(), env, table, episode_timeout=timeout)
         if episode.status is EpisodeStatus.FAILED:
             raise RolloutFailed(f"{env.id} failed before anybody was asked (seed {seed}):\n{episode.error}")
         for seen in looks:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -165,7 +167,7 @@ class Trainer:
     async def run(self, folder: RunFolder) -> RunResult:
         """Trains from the last checkpoint, or from the start, to the last step."""
         try:
-            with StopRequest() as stop:
+            with StopRequest() as stop, rare_collections():
                 done = await self._begin(folder, stop)
                 self.progress.begin(self.config, done)
                 await self._steps(folder, done, stop)
@@ -313,6 +315,23 @@ class Trainer:
         self.credit_state = state["credit"]
         self.evaluator.restore(state["evaluator"])
         self.scheduler.epoch = state["scheduler_epoch"]
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Spares the garbage collector the walk over what was there before, and most walks over a step's episodes.
+
+    Episodes hold no cycles, so they are freed without it; measured on Kuhn poker, its walks were a quarter of a step.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, before[1], before[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 class Clock:

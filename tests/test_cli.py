@@ -154,9 +154,8 @@ def test_a_sigterm_gives_143_and_one_line_how_to_go_on(tmp_path):
     config = {**GOOD, "runs_dir": str(tmp_path), "train": {"steps": 100000, "checkpoint_every": 100000}}
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "opentinker.cli", "train", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "opentinker.cli", "train", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.read_text().count("\n") > 2):

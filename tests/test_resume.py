@@ -110,7 +110,7 @@ def uninterrupted(server, tmp_path_factory):
     "instant",
     [pytest.param(at, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, at in INSTANTS],
 )
-def test_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, instant):
+def test_p4_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, instant):
     assert _start(server, tmp_path, instant) == -signal.SIGKILL
     assert _start(server, tmp_path) == 0
     figures, weights = uninterrupted
@@ -120,7 +120,7 @@ def test_a_killed_run_goes_on_bit_for_bit(server, uninterrupted, tmp_path, insta
     assert episodes == [f"step-{step:06d}.jsonl" for step in range(1, STEPS + 1)]
 
 
-def test_a_run_killed_twice_goes_on_bit_for_bit(server, uninterrupted, tmp_path):
+def test_p4_a_run_killed_twice_goes_on_bit_for_bit(server, uninterrupted, tmp_path):
     assert _start(server, tmp_path, Instant("opentinker.training.host:LocalHost.update", 5, "before")) == -signal.SIGKILL
     assert _start(server, tmp_path, Instant("opentinker.rollout:Rollout._play", 3, "before")) == -signal.SIGKILL
     assert _start(server, tmp_path) == 0

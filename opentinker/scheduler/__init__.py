@@ -1,0 +1,1 @@
+"""Which policies train or serve on which device, now."""

@@ -165,8 +165,8 @@ class LocalHost:
     def fit(self, policy: str, samples: Sequence[Sample], *, lr: float) -> UpdateResult:
         """One optimiser step towards the samples' sampled ids (verl's `sft_loss`), as for a warm start.
 
-        The version stays: it counts what was learned from play, so that step n plays with version n - 1. The averaged weights
-        start anew from the result: an average over a warm start would keep its beginning for long.
+        The version stays: it counts what was learned from play, so that step n plays with version n - 1. The averaged
+        weights start anew from the result: an average over a warm start would keep its beginning for long.
 
         Args:
             policy: a trainable policy.

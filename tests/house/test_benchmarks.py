@@ -14,12 +14,13 @@ SLOW = {"training_step"}
 """They train, which takes half a minute and more even in short."""
 
 
-def benchmarks():
-    for path in sorted((ROOT / "benchmarks").glob("*.py")):
-        yield pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+PATHS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted((ROOT / "benchmarks").glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("path", benchmarks())
+@pytest.mark.parametrize("path", PATHS)
 def test_the_quick_run_ends_in_one_json_object(path, tmp_path):
     done = subprocess.run(
         [sys.executable, path, "--quick"],
