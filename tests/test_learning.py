@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,11 @@ def test_every_row_trained_on_the_last_players_reward_ends_worse_than_uniform_pl
 
 
 def test_the_best_arm_of_a_bandit(tmp_path):
-    result = train(CONFIGS / "bandit.yaml", f"runs_dir={tmp_path}")
-    assert result.rows[-1]["rollout/agent/return_mean"] > 0.6
+    result = train(CONFIGS / "bandit.yaml", f"runs_dir={tmp_path}", "rollout.record=1000")
+    lines = (result.folder / "episodes" / "step-000060.jsonl").read_text().splitlines()
+    chosen = [json.loads(line)["turns"][0]["action"] for line in lines]
+    assert len(chosen) == 128
+    assert chosen.count("c") / len(chosen) >= 0.95
 
 
 @pytest.mark.slow

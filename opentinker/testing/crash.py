@@ -18,13 +18,14 @@ class Instant:
     Attributes:
         target: `module:attribute` as the caller looks it up, e.g. `opentinker.checkpoints:os.rename`.
         nth: which call of it, from 1.
-        when: before the call, or after it returned.
+        when: before the call, after it returned, or `torn`: after it returned, with the file its last path argument names
+            cut in half, as if the disk had got only so far.
         within: count only calls made within the so-many-th save of a checkpoint, from 1; 0: count all.
     """
 
     target: str
     nth: int
-    when: Literal["before", "after"]
+    when: Literal["before", "after", "torn"]
     within: int = 0
 
 
@@ -46,6 +47,9 @@ def die_at(instant: Instant) -> None:
         if now and instant.when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         result = original(*args, **kwargs)
+        if now and instant.when == "torn":
+            path = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, (str, os.PathLike))][-1]
+            os.truncate(path, os.path.getsize(path) // 2)
         if now:
             os.kill(os.getpid(), signal.SIGKILL)
         return result

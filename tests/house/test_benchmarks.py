@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-SLOW = {"training_step"}
+SLOW = {"learning", "training_step"}
 """They train, which takes half a minute and more even in short."""
 
 

@@ -84,7 +84,7 @@ def machine(tmp_path):
 def test_quickstart_from_nothing_installs_torch_first_then_runs(machine):
     done = machine.run("quickstart", "train.steps=2")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"opentinker in {machine.tree}: train configs/kuhn_selfplay.yaml train.steps=2\n"
+    assert done.stdout == f"opentinker in {machine.tree}: train configs/kuhn_selfplay.yaml --resume train.steps=2\n"
     assert machine.calls() == [
         f"{machine.common()} {machine.tree}/constraints.txt torch",
         f"{machine.common()} {machine.tree}/.venv/constraints.txt -e {machine.tree}",
