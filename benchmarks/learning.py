@@ -70,7 +70,8 @@ def main() -> None:
     if options.quick:
         seeds, overrides = seeds[:1], [*overrides, "train.steps=20", "warm_start.steps=10", "evaluate.every=10"]
         runs_dir = str(Path(runs_dir) / "quick")
-    print(f"machine: {platform.processor() or platform.machine()}, {os.cpu_count()} cores; config {options.config} {overrides}")
+    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    print(f"machine: {machine}; config {options.config} {overrides}")
     runs = []
     for seed in seeds:
         runs.append(measure(options.config, seed, runs_dir, overrides))

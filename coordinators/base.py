@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -66,6 +67,22 @@ class Coordinator(ABC):
         Raises:
             SeatOut: let it through and that player's leaving ends the game; catch it to go on without the player.
         """
+
+
+def agents_of(coordinator: Coordinator, env: EnvHandle) -> list[AgentID]:
+    """`coordinator.agents(env)`, checked.
+
+    Raises:
+        ConfigError: they are no list of names.
+    """
+    given: Any = coordinator.agents(env)
+    agents = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else None
+    if agents is None or not all(isinstance(agent, str) for agent in agents):
+        raise ConfigError(
+            f"{type(coordinator).__name__}.agents() gave {(given if agents is None else agents)!r} for {env.id!r}; "
+            "it must give a list of names, each a text"
+        )
+    return agents
 
 
 def mask_in(info: Any) -> Any:

@@ -56,8 +56,8 @@ class Player:
     """One agent at the table."""
 
     __slots__ = (
-        "agent", "busy", "codec", "decisions", "drops_others", "ended", "final", "last", "out", "pending", "reward", "role",
-        "seat", "truncated",
+        "agent", "busy", "codec", "decisions", "drops_others", "ended", "final", "last", "out", "pending", "refused",
+        "reward", "role", "seat", "truncated",
     )  # fmt: skip
 
     def __init__(self, agent: AgentID, seat: Seat) -> None:
@@ -80,6 +80,8 @@ class Player:
         self.out = ""
         """Why it left early, a value of `OutReason`; empty: it did not."""
         self.drops_others = False
+        self.refused = (0, 0)
+        """How often it was asked in vain after it had left, and how far the game was then; see `Table.ask`."""
 
     def unanswered(self, cut: bool) -> str | None:
         """The observation it would have acted on next; `cut`: the whole episode was truncated."""

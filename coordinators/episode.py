@@ -10,7 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentinker.coordinators.barrier import call_off
-from opentinker.errors import SeatOut
+from opentinker.coordinators.base import agents_of
+from opentinker.coordinators.failures import log_failure
+from opentinker.errors import ConfigError, CoordinationError, SeatOut
 from opentinker.types import Episode, EpisodeStatus, OutReason
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ async def play_episode(
     | a player is truncated or runs out of time | truncated | `outcome["out"]` |
     | a player's seat fails | failed | `outcome["out"]`, the traceback |
     | the episode's deadline | truncated | `outcome["deadline"]`: environment, seed, what was waited for |
-    | the environment or the coordinator raises | failed | environment, seed, the traceback |
+    | the environment or the coordinator raises, SystemExit included | failed | environment, seed, the traceback |
 
     Args:
         coordinator: who acts when.
@@ -54,7 +56,8 @@ async def play_episode(
         The episode, with `timings` in seconds: `env`, `seats` and `total`.
 
     Raises:
-        asyncio.CancelledError: the caller was cancelled; like KeyboardInterrupt and SystemExit it passes through.
+        ConfigError: the coordinator or a seat cannot play as it is configured; no other episode could either.
+        asyncio.CancelledError: the caller was cancelled; like KeyboardInterrupt it passes through.
     """
     watched = WatchedEnv(env)
     start = perf_counter()
@@ -70,6 +73,10 @@ async def play_episode(
         if not game.done():
             await call_off((game,))
     failure = asyncio.CancelledError("cancelled from below") if game.cancelled() else game.exception()
+    if failure is not None:
+        for leaf in _leaves(failure):
+            if isinstance(leaf, ConfigError):
+                raise leaf
     if status is not None:
         if isinstance(failure, Exception):
             log.warning("%s", table.describe("an error after its deadline"), exc_info=failure)
@@ -101,9 +108,12 @@ async def _ends(game: asyncio.Task[None], seconds: float | None) -> bool:
 
 async def _play(coordinator: Coordinator, env: WatchedEnv, table: Table) -> None:
     handle = cast("EnvHandle", env)
-    for agent in coordinator.agents(handle):
-        table.seat(agent)
-    await coordinator.play(handle, table)
+    try:
+        for agent in agents_of(coordinator, handle):
+            table.seat(agent)
+        await coordinator.play(handle, table)
+    except SystemExit as error:  # a task lets it through to the event loop, and the whole process would end
+        raise CoordinationError(table.describe(f"the game was left by {error!r}; return from play() instead")) from error
 
 
 def _note_deadline(env: WatchedEnv, table: Table, seconds: float | None) -> None:
@@ -123,7 +133,7 @@ def _ending(failure: BaseException, table: Table) -> tuple[EpisodeStatus, str]:
         # the table has logged the seat's own traceback
         return status, table.describe(_text(failure))
     error = table.describe(_text(failure))
-    log.error("%s", error)
+    log_failure(error)
     return EpisodeStatus.FAILED, error
 
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from opentinker.coordinators.barrier import cancel_requests, together
 from opentinker.coordinators.base import Query
 from opentinker.coordinators.drafts import Draft, Player, final_prompts_of
-from opentinker.errors import CoordinationError, EnvError, SeatOut
+from opentinker.coordinators.failures import log_failure
+from opentinker.coordinators.notes import plain, shown
+from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut
 from opentinker.seeding import generator
 from opentinker.types import (
     ActionText,
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PHASE: ContextVar[str] = ContextVar("opentinker_phase", default="")  # per task: side conversations may run side by side
+
+_PATIENCE = 10
+"""How often in a row a player who has left may be asked while nothing else happens."""
+_BREATHER = 256
+"""Decisions of a player between two turns of the event loop; a scripted seat never waits for anything by itself."""
 
 _REASONS = {Verdict.FORFEIT: OutReason.FORFEIT, Verdict.TRUNCATE: OutReason.TRUNCATE}
 
@@ -130,10 +137,18 @@ class Table:
             The action, never None.
 
         Raises:
-            SeatOut: the player forfeits, is truncated, fails or runs out of time; also when it has left before.
-            CoordinationError: the agent has ended, is being asked already, or the episode is over.
+            SeatOut: the player forfeits, is truncated, fails or runs out of time; also when it has left before, so that a
+                loop over all agents can skip it.
+            CoordinationError: the agent has ended, is being asked already, or the episode is over; or it has left and is
+                asked for the tenth time in a row while nothing else happens: no call of the environment, no decision.
+            EnvError: the environment's mask is none, or fits no action.
+            ConfigError: the seat cannot play as it is configured.
         """
-        asked = self._prepare(agent, observation, space, mask)
+        try:
+            asked = self._prepare(agent, observation, space, mask)
+        except Exception:
+            await asyncio.sleep(0)  # a loop that goes on after every error can be timed out
+            raise
         start = perf_counter()
         try:
             return await self._decide(asked)
@@ -155,10 +170,15 @@ class Table:
 
         Raises:
             SeatOut: of the first player to leave (`release`).
-            CoordinationError: as `ask`.
+            CoordinationError, EnvError, ConfigError: as `ask`.
         """
-        ready = [self._prepare(agent, query.observation, query.space, query.mask) for agent, query in queries.items()]
+        try:
+            ready = [self._prepare(agent, query.observation, query.space, query.mask) for agent, query in queries.items()]
+        except Exception:
+            await asyncio.sleep(0)
+            raise
         if not ready:
+            await asyncio.sleep(0)
             return {}
         start = perf_counter()
         try:
@@ -228,8 +248,12 @@ class Table:
             _PHASE.reset(token)
 
     def note(self, key: str, value: Any) -> None:
-        """Adds to the episode's outcome. Values should be plain data: they are written as JSON."""
-        self._notes[key] = value
+        """Adds to the episode's outcome.
+
+        Values are copied and will be written as JSON: what JSON does not know is kept as text, and so is what it cannot
+        hold (a container inside itself, numbers of more than some 600 digits).
+        """
+        self._notes[key if isinstance(key, str) else shown(key)] = plain(value)
 
     def freeze(
         self, status: EpisodeStatus | None = None, error: str = "", timings: Mapping[str, float] | None = None
@@ -240,6 +264,9 @@ class Table:
             status: how it ended; None: truncated where the world truncated an agent, else terminated.
             error: the traceback, where it failed.
             timings: seconds, to go with the seats' own.
+
+        Raises:
+            ConfigError: a seat cannot make its last prompt as it is configured.
         """
         self._closed = True
         players = self._players
@@ -250,9 +277,11 @@ class Table:
         if status is not EpisodeStatus.FAILED:
             try:
                 final_prompts = final_prompts_of(players.values(), status is EpisodeStatus.TRUNCATED)
-            except Exception:
+            except ConfigError:
+                raise
+            except (Exception, SystemExit):
                 status, error = EpisodeStatus.FAILED, self.describe(traceback.format_exc())
-                log.error("%s", error)
+                log_failure(error)
         droppers = {agent for agent, player in players.items() if player.drops_others}
         return Episode(
             id=self.id,
@@ -297,6 +326,8 @@ class Table:
             return self._players[agent]
         except KeyError:
             pass
+        if not isinstance(agent, str):
+            raise CoordinationError(self.describe(f"an agent's name is a text, given: {agent!r}"))
         player = self._players[agent] = Player(agent, self._seat_of(agent))
         return player
 
@@ -316,7 +347,7 @@ class Table:
     def _prepare(self, agent: AgentID, observation: Any, space: ActionText | None, mask: Any) -> _Asked:
         player = self._player(agent)
         if player.out:
-            raise SeatOut(agent, player.out, "it was asked again after it had left")
+            raise self._refusal(player)
         if self._closed:
             raise CoordinationError(self.describe(f"{agent} was asked after the episode had ended"))
         if player.ended:
@@ -330,6 +361,22 @@ class Table:
                 mask = own_mask
         return _Asked(player, text, space, mask)
 
+    def _refusal(self, player: Player) -> Exception:
+        """What whoever asks a player who has left is told."""
+        # all three only ever grow: the sum stands still as long as nothing happens
+        happened = self.env.calls + len(self._drafts) + len(self.out)
+        times, since = player.refused
+        times = times + 1 if since == happened else 1
+        player.refused = (times, happened)
+        if times < _PATIENCE:
+            return SeatOut(player.agent, player.out, "it was asked again after it had left")
+        return CoordinationError(
+            self.describe(
+                f"{player.agent} has left ({player.out}) and was asked {times} times in a row while nothing else happened; "
+                "let SeatOut end the game, or go on without the player"
+            )
+        )
+
     async def _decide(self, asked: _Asked) -> Any:
         player, text, space, mask = asked
         player.busy = True
@@ -337,17 +384,23 @@ class Table:
         phase = _PHASE.get()
         requests = cancel_requests()
         try:
+            if player.decisions % _BREATHER == _BREATHER - 1:
+                await asyncio.sleep(0)
             if self._turn_timeout is None:
                 decision = await player.seat.decide(text, space, mask)
             else:
                 decision = await self._decide_in_time(asked, self._turn_timeout)
             player.check(decision)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ConfigError):
+                raise
             if cancel_requests() > requests:  # the seat turned its cancellation into an error of its own
                 raise asyncio.CancelledError from error
             if isinstance(error, SeatOut):
                 self.note_out(error)
                 raise
+            if isinstance(error, EnvError):  # a mask that is none: not the seat's fault
+                raise EnvError(self.describe(f"asking {player.agent}: {error}")) from error
             raise self._fail(player, error) from error
         except asyncio.CancelledError as error:
             if cancel_requests():
@@ -391,7 +444,7 @@ class Table:
 
     def _fail(self, player: Player, error: BaseException) -> SeatOut:
         text = "".join(traceback.format_exception(error))
-        log.error("%s", self.describe(f"the seat of {player.agent} ({player.seat.label}) failed\n{text}"))
+        log_failure(self.describe(f"the seat of {player.agent} ({player.seat.label}) failed\n{text}"))
         self._notes.setdefault("tracebacks", {})[player.agent] = text
         return self._leave(player, OutReason.FAILED, f"{type(error).__name__}: {error}")
 

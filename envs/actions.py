@@ -6,12 +6,14 @@ import copy
 import random
 import re
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space, Text
 
 from opentinker.envs.arrays import array_text, read_array
+from opentinker.envs.masks import MaskReader
 from opentinker.envs.text import TextSpace, encodable
 from opentinker.errors import ConfigError, EnvError, InvalidAction
 
@@ -38,15 +40,22 @@ class Actions(Protocol):
 
 
 class ListedActions:
-    """Finitely many actions, each with a name.
+    """Finitely many actions of a space, each with a name.
 
     `told`: observations say themselves how to answer. `sentence`: how to answer when everything is legal.
     """
 
     def __init__(
-        self, actions: Sequence[Any], names: Sequence[str], *, told: bool = False, sentence: str | None = None
+        self,
+        space: Space[Any],
+        actions: Sequence[Any],
+        names: Sequence[str],
+        *,
+        told: bool = False,
+        sentence: str | None = None,
     ) -> None:
         self._all, self._names, self._told = tuple(actions), tuple(names), told
+        self._read = MaskReader(len(self._all), space).read
         self._index = {name: index for index, name in enumerate(names)}
         self._folded = _folded(names)
         self._name_of = dict(zip(self._all, names, strict=True))
@@ -61,7 +70,7 @@ class ListedActions:
         index = self._index.get(text)
         if index is None:
             index = self._find(text, mask)
-        if mask is not None and not self._checked(mask)[index]:
+        if mask is not None and not self._read(mask)[index]:
             raise InvalidAction(text, "not legal now", self._legal_names(mask))
         return self._all[index]
 
@@ -84,7 +93,7 @@ class ListedActions:
     def legal(self, mask: Any) -> tuple[Any, ...]:
         if mask is None:
             return self._all
-        return tuple([action for action, allowed in zip(self._all, self._checked(mask), strict=True) if allowed])
+        return tuple(compress(self._all, self._read(mask)))
 
     def draw(self, seed: int) -> Any:
         return self._all[random.Random(seed).randrange(len(self._all))]
@@ -92,12 +101,7 @@ class ListedActions:
     def _legal_names(self, mask: Any) -> tuple[str, ...]:
         if mask is None:
             return self._names
-        return tuple([name for name, allowed in zip(self._names, self._checked(mask), strict=True) if allowed])
-
-    def _checked(self, mask: Any) -> Any:
-        if len(mask) != len(self._all):
-            raise EnvError(f"the action mask has {len(mask)} entries, the action space has {len(self._all)} actions")
-        return mask
+        return tuple(compress(self._names, self._read(mask)))
 
 
 def _folded(names: Sequence[str]) -> dict[str, int]:
@@ -122,6 +126,7 @@ class RangeActions:
 
     def __init__(self, space: Discrete[Any]) -> None:
         self._low, self._count = int(space.start), int(space.n)
+        self._read = MaskReader(self._count, space).read
 
     def describe(self, mask: Any) -> str:
         return range_sentence(self._low, self._low + self._count - 1)
@@ -130,7 +135,7 @@ class RangeActions:
         word = text.strip()
         if not _INTEGER.fullmatch(word) or not 0 <= int(word) - self._low < self._count:
             raise InvalidAction(text, f"not a whole number from {self._low} to {self._low + self._count - 1}")
-        if mask is not None and not self._checked(mask)[int(word) - self._low]:
+        if mask is not None and not self._read(mask)[int(word) - self._low]:
             raise InvalidAction(text, "not legal now", tuple(map(str, self.legal(mask) or ())))
         return int(word)
 
@@ -140,15 +145,12 @@ class RangeActions:
         return str(int(action))
 
     def legal(self, mask: Any) -> tuple[int, ...] | None:
-        return None if mask is None else tuple((np.flatnonzero(self._checked(mask)) + self._low).tolist())
+        if mask is None:
+            return None
+        return tuple((np.flatnonzero(np.frombuffer(self._read(mask), np.int8)) + self._low).tolist())
 
     def draw(self, seed: int) -> int:
         return self._low + random.Random(seed).randrange(self._count)
-
-    def _checked(self, mask: Any) -> Any:
-        if len(mask) != self._count:
-            raise EnvError(f"the action mask has {len(mask)} entries, the action space has {self._count} actions")
-        return mask
 
 
 class TextActions:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,17 @@ _SEPARATORS = re.compile(r"[\s,;\[\]()]+")
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_DIGITS = 400
+
+
+def finite(value: Any) -> float | None:
+    """A finite number as a float; None for anything else, truth values and texts of numbers included."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def array_text(value: Any) -> str:

@@ -91,7 +91,7 @@ class TextCodec:
 
         Raises:
             InvalidAction: it names none, or one that the mask forbids.
-            EnvError: the mask does not fit the space.
+            EnvError: the mask does not fit the space, or leaves no action; so says every other method that takes one.
         """
         return self._actions.parse(text, mask)
 
@@ -111,13 +111,11 @@ class TextCodec:
         """A uniformly drawn legal action; equal seeds give equal actions.
 
         Raises:
-            EnvError: the mask leaves no action.
+            EnvError: the mask does not fit the space, or leaves no action.
         """
         legal = self._actions.legal(mask)
         if legal is None:
             return self._actions.draw(seed)
-        if not legal:
-            raise EnvError(f"the action mask leaves no legal action in {self.action_space}")
         return legal[random.Random(seed).randrange(len(legal))]
 
 
@@ -143,7 +141,7 @@ def _actions(space: Space[Any], names: Sequence[str] | None, parse: Callable[[st
 
 def _listed(space: Space[Any], names: Sequence[str] | None) -> ListedActions | None:
     if isinstance(space, TextSpace) and space.choices is not None:
-        return ListedActions(space.choices, space.choices, told=True)
+        return ListedActions(space, space.choices, space.choices, told=True)
     if not isinstance(space, Discrete):
         return None
     count, start = int(space.n), int(space.start)
@@ -152,11 +150,11 @@ def _listed(space: Space[Any], names: Sequence[str] | None) -> ListedActions | N
             return None
         numbers = range(start, start + count)
         sentence = range_sentence(start, start + count - 1) if count > SPELLED_OUT else None
-        return ListedActions(numbers, list(map(str, numbers)), sentence=sentence)
+        return ListedActions(space, numbers, list(map(str, numbers)), sentence=sentence)
     named = all(isinstance(name, str) and name.strip() for name in names)
     if len(names) != count or len(set(names)) != count or not named:
         raise ConfigError(f"action_names needs {count} different names, one per action of {space}, given: {list(names)!r}")
-    return ListedActions(tuple(range(start, start + count)), tuple(names))
+    return ListedActions(space, tuple(range(start, start + count)), tuple(names))
 
 
 def _renderer(space: Space[Any] | None) -> Callable[[Any], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import weakref
@@ -9,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from opentinker.envs.codec import TextCodec
-from opentinker.envs.process import RemoteError, RemoteWorld
-from opentinker.envs.registry import is_builtin, make_env, prepare
+from opentinker.envs.process import ProcessEnded, RemoteError, RemoteWorld
+from opentinker.envs.registry import build, is_builtin, prepare
 from opentinker.envs.thread import EnvThread, Outcome, Overdue
 from opentinker.envs.world import AgentTurn, EnvStats, Facts, Kind, World
 from opentinker.errors import ConfigError, EnvError, EnvTimeout, OpenTinkerError
@@ -23,6 +24,8 @@ OPEN_TIMEOUT = 120.0
 """Seconds for making an environment: imports and downloads of its own included."""
 CLOSE_TIMEOUT = 5.0
 """Seconds for `close`, and for a call that a cancelled caller left behind."""
+_BREATHER = 256
+"""Inline calls between two turns of the event loop: a script that does nothing else can then still be timed out."""
 
 
 def open_env(
@@ -44,7 +47,7 @@ def open_env(
         isolation: `inline` (plain calls in the event loop: for environments that never block), `thread` (one daemon thread),
             `process` (a private interpreter and a real kill). None: inline for what comes with this package, else thread.
         step_timeout: seconds for one call; an environment that overruns it is abandoned. None: no limit. Inline calls
-            cannot be interrupted and have no limit.
+            cannot be interrupted and have no limit of their own.
         action_names: see `TextCodec`.
         render: see `TextCodec`.
         parse: see `TextCodec`.
@@ -60,10 +63,10 @@ def open_env(
         isolation = "inline" if is_builtin(id) else "thread"
     if isolation == "process":
         # A class given by its path is imported only there: its module's globals stay out of this interpreter.
-        build = functools.partial(make_env, id, **arguments) if ":" in id else prepare(id, arguments)
-        world: World | RemoteWorld = RemoteWorld(build)
+        make = functools.partial(build, id, arguments) if ":" in id else prepare(id, arguments)
+        world: World | RemoteWorld = RemoteWorld(make)
     else:
-        world = World(functools.partial(make_env, id, **arguments))
+        world = World(functools.partial(build, id, arguments))
     options = {"action_names": action_names, "render": render, "parse": parse}
     return EnvHandle(world, id, isolation, step_timeout, options, stats)
 
@@ -75,17 +78,17 @@ class EnvHandle:
         id: the environment's id, for messages.
         kind: `solo` (Gymnasium), `aec` or `parallel` (PettingZoo).
         possible_agents: all agents there may be; `("agent",)` for solo, empty where the environment does not say.
-        abandoned: whether it overran a deadline; it is never used again.
         seed: of the last reset.
         stats: the counts it adds to.
+        calls: how many were made.
     """
 
     id: str
     kind: Kind
     possible_agents: tuple[str, ...]
-    abandoned: bool
     seed: int | None
     stats: EnvStats
+    calls: int
 
     def __init__(
         self,
@@ -98,10 +101,12 @@ class EnvHandle:
     ) -> None:
         if isolation not in ("inline", "thread", "process"):
             raise ConfigError(f"isolation must be inline, thread or process, given: {isolation!r}")
-        self.id, self.seed, self.abandoned = id, None, False
+        self.id, self.seed, self.calls = id, None, 0
+        self._given_up = ""  # why, once it is
         self.stats = EnvStats() if stats is None else stats
         self._timeout, self._closed = step_timeout, False
         self._world = world if isolation == "inline" else None
+        self._remote = world if isinstance(world, RemoteWorld) else None
         self._thread = None if isolation == "inline" else EnvThread(world, id, self.stats)
         if self._thread is not None:
             # A handle that is dropped without close() must not leave its thread waiting for ever.
@@ -138,7 +143,14 @@ class EnvHandle:
         return cls(World(lambda: env), id or type(env).__name__, isolation, step_timeout, options, stats)
 
     def __repr__(self) -> str:
-        return f"<EnvHandle {self.id} {self.kind}{' abandoned' if self.abandoned else ''}>"
+        return f"<EnvHandle {self.id} {self.kind}{' abandoned' if self._given_up else ''}>"
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it overran a deadline or its process has ended, also between two calls; it is never used again."""
+        if self._remote is not None and not (self._given_up or self._closed) and self._remote.ended:
+            self._bury()
+        return bool(self._given_up)
 
     def codec(self, agent: str) -> TextCodec:
         """The agent's observations and actions as text; the same object for every call.
@@ -163,7 +175,7 @@ class EnvHandle:
             EnvTimeout: no answer in time; the environment is abandoned.
             EnvError: the environment raised (the original is the cause), or was abandoned or closed before.
         """
-        if not (self.abandoned or self._closed):
+        if not (self._given_up or self._closed):
             self.seed = seed
         return await self._ask("reset", seed, options)
 
@@ -196,20 +208,23 @@ class EnvHandle:
         For clean-up code, so it does not raise: an error is logged and counted, an environment that does not close within
         `CLOSE_TIMEOUT` seconds is abandoned and counted.
         """
-        if self._closed or self.abandoned:
+        if self._closed or self._given_up:
             return
         try:
             await self._ask("close", timeout=CLOSE_TIMEOUT)
         except EnvError:
             logger.warning("environment %s did not close", self.id, exc_info=True)
         self._closed = True
-        if self._thread is not None and not self.abandoned:
+        if self._thread is not None and not self._given_up:
             self._thread.stop()
 
     async def _ask(self, op: str, *args: Any, timeout: float | None = None) -> Any:
-        if self.abandoned or self._closed:
+        if self._given_up or self._closed:
             self._refuse()
+        self.calls += 1
         if self._thread is None:
+            if not self.calls % _BREATHER:
+                await asyncio.sleep(0)
             try:
                 return getattr(self._world, op)(*args)
             except (Exception, SystemExit) as raised:
@@ -223,7 +238,7 @@ class EnvHandle:
         return value
 
     def _ask_now(self, op: str, args: tuple[Any, ...], timeout: float | None) -> Any:
-        if self.abandoned or self._closed:
+        if self._given_up or self._closed:
             self._refuse()
         try:
             value, error = self._plain(op, args) if self._thread is None else self._thread.run_blocking(op, args, timeout)
@@ -245,20 +260,31 @@ class EnvHandle:
 
     def _overdue(self, op: str, timeout: float | None) -> EnvTimeout:
         assert self._thread is not None
-        if not self.abandoned:  # several calls may have waited
-            self.abandoned = True
-            self.stats.abandoned += 1
+        if not self._given_up:  # several calls may have waited
+            self._give_up("was abandoned after it overran its deadline")
             self._thread.abandon()
         return EnvTimeout(f"{self._name()} did not answer {op} within {timeout} s; it was abandoned and is not used again")
 
     def _failed(self, op: str, error: BaseException) -> EnvError:
         self.stats.errors += 1
+        if isinstance(error, ProcessEnded):
+            self._bury()
         text = str(error) if isinstance(error, (RemoteError, EnvError)) else f"{type(error).__name__}: {error}"
         return EnvError(f"{self._name()} raised in {op}: {text}")
 
+    def _bury(self) -> None:
+        """Gives up an environment whose process has ended; callers who still wait are told so by the call they made."""
+        assert self._thread is not None
+        if not self._given_up:
+            self._give_up("is gone: its process has ended")
+            self._thread.stop()
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = why
+        self.stats.abandoned += 1
+
     def _refuse(self) -> NoReturn:
-        what = "was abandoned after it overran its deadline" if self.abandoned else "is closed"
-        raise EnvError(f"{self._name()} {what}; open another one")
+        raise EnvError(f"{self._name()} {self._given_up or 'is closed'}; open another one")
 
     def _name(self) -> str:
         return f"environment {self.id}" + ("" if self.seed is None else f" (seed {self.seed})")

@@ -47,6 +47,10 @@ class RemoteError(Exception):
     """An environment in a child process raised; the message is the original's type and text."""
 
 
+class ProcessEnded(EnvError):
+    """The child process is gone, and the environment with it."""
+
+
 class RemoteWorld:
     """A `World` in a child process, spoken to over a socket. POSIX only.
 
@@ -82,18 +86,18 @@ class RemoteWorld:
         Raises:
             RemoteError: the method raised; the cause holds the traceback's text.
             ConfigError: the child raised one.
-            EnvError: the child is gone.
+            ProcessEnded: the child is gone.
         """
         if self._pipe.closed:
             if op == "close":
                 return None
-            raise EnvError("its process has ended")
+            raise ProcessEnded("its process has ended")
         try:
             self._pipe.send_bytes(self._task if op == "open" else pickle.dumps((op, args)))
             kind, value, text = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError) as error:
             self._end()
-            raise EnvError(f"the environment's process ended by itself with code {self._process.returncode}") from error
+            raise ProcessEnded(f"the environment's process ended by itself with code {self._process.returncode}") from error
         if op == "close":
             self._end()
         if kind == "error":
@@ -101,6 +105,11 @@ class RemoteWorld:
         if kind == "config":
             raise ConfigError(value) from RemoteTraceback(text)
         return value
+
+    @property
+    def ended(self) -> bool:
+        """Whether the child is gone; asked from any thread."""
+        return self._process.poll() is not None
 
     def kill(self) -> None:
         """Ends the child and all it has started, at once, from any thread."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from opentinker.envs.adapters import gymnasium as gymnasium_adapter
 from opentinker.envs.adapters import pettingzoo as pettingzoo_adapter
-from opentinker.errors import ConfigError, UnknownId
+from opentinker.errors import ConfigError, OpenTinkerError, UnknownId
 from opentinker.registry import Registry, load_object
 
 Factory = Callable[..., Any]
@@ -55,8 +55,14 @@ def make_env(id: str, **kwargs: Any) -> Any:
 
     Raises:
         UnknownId: no such id, with near names.
-        ConfigError: a class that cannot be imported, arguments it does not take, or a package that is missing.
+        ConfigError: a class that cannot be imported, arguments it does not take or cannot work with, or a package that is
+            missing.
     """
+    return build(id, kwargs)
+
+
+def build(id: str, kwargs: Mapping[str, Any]) -> Any:
+    """`make_env` with the arguments in a mapping."""
     return prepare(id, kwargs)()
 
 
@@ -64,7 +70,20 @@ def prepare(id: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
     """What `make_env` would call, looked up and with its arguments checked. Raises like `make_env`."""
     factory = _resolve(id)
     _check_arguments(id, factory, kwargs)
-    return functools.partial(factory, **kwargs)
+    return functools.partial(_made, id, factory, dict(kwargs))
+
+
+def _made(id: str, factory: Factory, kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return factory(**kwargs)
+    except OpenTinkerError:
+        raise
+    except (TypeError, ValueError, KeyError, AssertionError) as error:
+        if not kwargs:  # then nobody but the environment can be at fault
+            raise
+        raise ConfigError(
+            f"environment {id!r} cannot be made with {dict(kwargs)}: {type(error).__name__}: {error}; correct its arguments"
+        ) from error
 
 
 def _resolve(id: str) -> Factory:
@@ -120,7 +139,7 @@ def _check_arguments(id: str, factory: Factory, kwargs: Mapping[str, Any]) -> No
         signature.bind(**kwargs)
     except TypeError as error:
         names = [name for name in signature.parameters if name != "kwargs"]
-        wrong = [difflib.get_close_matches(key, names, n=1) for key in kwargs if key not in names]
+        wrong = [difflib.get_close_matches(str(key), names, n=1) for key in kwargs if key not in names]
         near = [match[0] for match in wrong if match]
         hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(names) or 'no arguments'}"
         raise ConfigError(f"environment {id!r}: {error}{hint}") from error

@@ -40,7 +40,7 @@ class EnvStats:
     """Counts over any number of handles; see `open_env`."""
 
     abandoned: int = 0
-    """Environments given up after a deadline."""
+    """Environments given up: after a deadline, or because their process had ended."""
     errors: int = 0
     """Calls in which an environment raised."""
     late: int = 0

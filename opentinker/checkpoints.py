@@ -4,7 +4,9 @@
     checkpoints/step-000020/            policies/NAME/…  state.json  manifest.json
 
 Whatever the instant at which the process dies, a folder `step-*` either verifies or is passed over for the one before.
-What newer versions wrote is never passed over: it may be sound.
+Passed over is only what is certainly torn: a file of its manifest is missing or is not what was saved. What may be sound
+(unreadable at the moment, of a newer version, with files among its policies that nobody saved) stops the run instead. And
+nothing is deleted: a folder that was passed over is set aside as `.rejected-step-000020` and never looked at again.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import logging
 import os
 import re
 import shutil
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from opentinker.errors import CheckpointError
 
@@ -62,59 +65,104 @@ class CheckpointStore:
 
         Returns:
             The checkpoint's folder.
+
+        Raises:
+            CheckpointError: it could not be written (no space, no right, ...); the checkpoints before are untouched.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         final = self._folder_of(step)
+        try:
+            self._write(final, step, state, write_policies)
+        except Exception as error:
+            self._undo(final)
+            # tokenizers raises a bare Exception where a file cannot be written
+            if isinstance(error, (OSError, SafetensorError)) or type(error) is Exception:
+                raise CheckpointError(
+                    f"cannot save step {step} in {final}: {error}; the last good checkpoint is kept"
+                ) from error
+            raise
+        return final
+
+    def _write(self, final: Path, step: int, state: Mapping[str, Any], write_policies: Callable[[Path], None]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f".partial-{final.name}"
         self.sweep()
         (partial / "policies").mkdir(parents=True)
         write_policies(partial / "policies")
         (partial / STATE).write_text(json.dumps(state, allow_nan=True), encoding="utf-8")
-        files = {name: _fingerprint(partial / name, sync=True) for name in _files_below(partial)}
+        files = {name: _fingerprint(partial / name, sync=True) for name in _only_files(partial)}
         for folder in (path for path in partial.rglob("*") if path.is_dir()):
             _sync(folder)
         manifest = {"format": FORMAT, "step": step, "files": files}
         write_synced(partial / MANIFEST, json.dumps(manifest, indent=1))
         _sync(partial)
         if final.exists():
-            os.rename(final, self.folder / f".partial-replaced-{final.name}")
+            os.rename(final, self._replaced(final))
         os.rename(partial, final)
         _sync(self.folder)
         self.sweep()
-        return final
+
+    def _undo(self, final: Path) -> None:
+        """After a failed save: the folder that was to be replaced is back, and the space is free again where possible."""
+        try:
+            if self._replaced(final).exists() and not final.exists():
+                os.rename(self._replaced(final), final)
+            self.sweep()
+        except OSError as error:
+            log.warning("cannot remove what a failed save left in %s: %s", self.folder, error)
+
+    def _replaced(self, final: Path) -> Path:
+        return self.folder / f".partial-replaced-{final.name}"
 
     def steps(self) -> list[int]:
-        """Steps that have a folder, whole or not, ascending."""
-        if not self.folder.is_dir():
+        """Steps that have a folder, whole or not, ascending.
+
+        Raises:
+            CheckpointError: the folder cannot be read.
+        """
+        try:
+            entries = [entry.name for entry in self.folder.iterdir() if entry.is_dir()]
+        except FileNotFoundError:
             return []
-        found = [_STEP.fullmatch(entry.name) for entry in self.folder.iterdir() if entry.is_dir()]
-        return sorted(int(match[1]) for match in found if match)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder} cannot be read: {error}") from error
+        return sorted(int(match[1]) for match in map(_STEP.fullmatch, entries) if match)
+
+    def holds_nothing(self) -> bool:
+        """Whether there is no checkpoint of any kind, also none that was set aside.
+
+        Raises:
+            CheckpointError: as `steps`.
+        """
+        return not self.steps() and not any(self.folder.glob(".rejected-*"))
 
     def load(self, step: int) -> Checkpoint:
         """A verified checkpoint.
 
         Raises:
-            CheckpointError: it is missing, torn, altered or of another format; the message says which file.
+            CheckpointError: it is missing, torn, altered, unreadable or of another format, or holds files among its
+                policies that nobody saved; the message says which file.
         """
         folder = self._folder_of(step)
         try:
             _verify(folder, step)
             state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{folder} is not whole: {error}") from error
         except OSError as error:
-            raise CheckpointError(f"{folder} cannot be read: {error}") from error
+            raise _MaybeSound(f"{folder} cannot be read: {error}; resume when it can, or move it elsewhere") from error
         return Checkpoint(step, folder, state)
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that verifies, None where none was ever saved; those passed over are logged as warnings.
 
         Raises:
-            CheckpointError: there are checkpoints and none verifies, or a newer version wrote one.
+            CheckpointError: there are checkpoints and none verifies, or one newer than all that verify may be sound.
         """
         steps = self.steps()
         for step in reversed(steps):
             try:
                 return self.load(step)
-            except _NewerFormat:
+            except _MaybeSound:
                 raise
             except CheckpointError as error:
                 log.warning("passing over a checkpoint that cannot be used: %s", error)
@@ -126,10 +174,15 @@ class CheckpointStore:
         return None
 
     def rewind(self, step: int) -> None:
-        """Removes the checkpoints after a step, so that none of another past is ever taken for this run's."""
+        """Sets the checkpoints after a step aside, so that none of another past is ever taken for this run's."""
         for later in self.steps():
             if later > step:
-                _remove(self._folder_of(later))
+                folder = self._folder_of(later)
+                aside = _free(folder.with_name(f".rejected-{folder.name}"))
+                os.rename(folder, aside)
+                log.warning("%s is set aside as %s; delete it when you do not need it", folder, aside.name)
+        if self.folder.is_dir():
+            _sync(self.folder)
         self.sweep()
 
     def sweep(self) -> None:
@@ -144,8 +197,8 @@ class CheckpointStore:
         return self.folder / f"step-{step:06d}"
 
 
-class _NewerFormat(CheckpointError):
-    """Sound, as far as this version can tell."""
+class _MaybeSound(CheckpointError):
+    """Nothing says that it is torn: it is not passed over."""
 
 
 def write_synced(path: Path, text: str) -> None:
@@ -166,51 +219,91 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
+def _free(path: Path) -> Path:
+    """The path, or the first of `path-2`, `path-3`, … that is not taken."""
+    number = 1
+    free = path
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder} has no readable manifest: {error}") from error
     given = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
     if isinstance(given, int) and given > FORMAT:
-        raise _NewerFormat(f"{folder} has format {given}, this version reads format {FORMAT}; go on with the newer version")
+        raise _MaybeSound(f"{folder} has format {given}, this version reads format {FORMAT}; go on with the newer version")
     if not isinstance(manifest, dict) or given != FORMAT or not isinstance(manifest.get("files"), dict):
         raise CheckpointError(f"{folder} has format {given!r} or no list of files; this version reads format {FORMAT}")
     return manifest
 
 
 def _verify(folder: Path, step: int) -> None:
-    present = set(_files_below(folder))  # first: nothing but files is opened
+    present = _entries_below(folder)
+    _refuse_links(folder, {MANIFEST}, present)  # first: nothing but files is opened
     manifest = _read_manifest(folder)
     if manifest.get("step") != step:
         raise CheckpointError(f"{folder}: its manifest says step {manifest.get('step')!r}")
     files: dict[str, Any] = manifest["files"]
-    expected = {*files, MANIFEST}
     if STATE not in files:
         raise CheckpointError(f"{folder}: its manifest does not list {STATE}")
-    if present != expected:
-        raise CheckpointError(
-            f"{folder}: missing files {sorted(expected - present)}, unknown files {sorted(present - expected)}"
-        )
+    missing = sorted(files.keys() - present.keys())
+    if missing:
+        raise CheckpointError(f"{folder}: missing files {missing}")
+    _refuse_links(folder, files, present)
     for name, fingerprint in files.items():
         if _fingerprint(folder / name) != fingerprint:
             raise CheckpointError(f"{folder / name} is not what was saved (size or SHA-256 differs)")
+    unknown = sorted(name for name in present.keys() - files.keys() if _could_be_loaded(name))
+    if unknown:
+        raise _MaybeSound(f"{folder} is whole but holds files that nobody saved: {unknown}; move them elsewhere and resume")
 
 
-def _files_below(folder: Path) -> list[str]:
-    """Relative names of everything but folders.
+def _could_be_loaded(name: str) -> bool:
+    """Whether a file would take part if it lay there: the policies' folders are read whole, save for hidden files."""
+    parts = name.split("/")
+    return parts[0] == "policies" and not any(part.startswith(".") for part in parts)
+
+
+def _refuse_links(folder: Path, names: Iterable[str], present: Mapping[str, bool]) -> None:
+    """A link's content may change after it was looked at, and a pipe has no end."""
+    for name in names:
+        if not present.get(name, True):
+            raise CheckpointError(f"{folder / name} is a link or a device; a checkpoint consists of files")
+
+
+def _only_files(folder: Path) -> list[str]:
+    """Relative names of all files.
 
     Raises:
-        CheckpointError: something is neither a file nor a folder. A link's content may change after it was looked at.
+        CheckpointError: something is neither a file nor a folder.
     """
-    names = []
-    for path in folder.rglob("*"):
-        mode = path.lstat().st_mode
-        if not stat.S_ISDIR(mode):
-            if not stat.S_ISREG(mode):
-                raise CheckpointError(f"{path} is a link or a device; a checkpoint consists of files")
-            names.append(path.relative_to(folder).as_posix())
-    return sorted(names)
+    present = _entries_below(folder)
+    _refuse_links(folder, present, present)
+    return sorted(present)
+
+
+def _entries_below(folder: Path) -> dict[str, bool]:
+    """Relative names of everything but folders, links not followed, and whether it is a file.
+
+    Raises:
+        OSError: a folder cannot be read; `Path.rglob` would leave it out without a word.
+    """
+    found: dict[str, bool] = {}
+    waiting = [folder] if folder.is_dir() else []
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                path = Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(path)
+                else:
+                    found[path.relative_to(folder).as_posix()] = entry.is_file(follow_symlinks=False)
+    return found
 
 
 def _fingerprint(path: Path, sync: bool = False) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +28,7 @@ app = typer.Typer(
 envs_app = typer.Typer(help="Environments: what there is, and whether yours is sound.", no_args_is_help=True)
 app.add_typer(envs_app, name="envs")
 
-out = Console(highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 @app.callback()
@@ -54,8 +56,13 @@ def train(
     out.print(f"curves:  {result.curves}")
     out.print(f"figures: {result.folder / 'metrics.jsonl'}")
     out.print(f"weights: {result.folder / 'checkpoints'}/step-*/policies/NAME/weights (Hugging Face layout)")
-    out.print(f"next:    open the curves; train longer or otherwise with name=… and key.path=value, e.g.\n"
-              f"         opentinker train {config} name={_next_name(result.folder.name)} seed=8")
+    again = f"{_command()} train {config} name={_next_name(result.folder.name)} seed={result.seed + 1}"
+    out.print(f"next:    open the curves; another run, with other settings as key.path=value:\n         {again}")
+
+
+def _command() -> str:
+    """How the user can call this command again from here."""
+    return "opentinker" if shutil.which("opentinker") else f"{sys.executable} -m opentinker.cli"
 
 
 def _next_name(name: str) -> str:
@@ -115,16 +122,19 @@ def main(argv: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     # accept --debug anywhere: people add it at the end of the line that failed
     arguments = (["--debug"] if debug else []) + [item for item in arguments if item != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no run
     sys.path.insert(0, os.getcwd())  # package.module:Class of the folder one stands in, as `python -m` does
     try:
         app(args=arguments, prog_name="opentinker")
     except Interrupted as stop:
         out.print(str(stop), markup=False)
         raise SystemExit(128 + stop.signum) from None
-    except OpenTinkerError as error:
+    except (OpenTinkerError, OSError) as error:  # OSError: a full disk, a folder without rights, ...
         if debug:
             raise
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(f"error: {error}", markup=False)
         raise SystemExit(2 if isinstance(error, BAD_INPUT) else 1) from None
 
 

@@ -58,12 +58,12 @@ class TextEncoder:
         if not text:
             return ()
         if inside and self._anchor:
-            return tuple(self._tokenizer.encode(self._anchor + text, add_special_tokens=False)[1:])
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            return tuple(self._tokenizer.encode(self._anchor + text, add_special_tokens=False, verbose=False)[1:])
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
     def literal(self, text: str) -> TokenIds:
         """Ids of text that is no markup whatever it looks like."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         if not any(index in self._added for index in ids):
             return tuple(ids)
         # Added tokens that are not special are found all the same, but never across a cut.

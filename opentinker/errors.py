@@ -13,6 +13,7 @@ OpenTinkerError
 ├── SamplerError           (RuntimeError) a generation request failed for good
 ├── CreditError            (ValueError)   advantages do not fit their episodes
 ├── RolloutFailed          (RuntimeError) too many episodes or environments of a step failed
+├── TrainingFailed         (RuntimeError) an update left weights that are no numbers
 ├── CheckpointError        (RuntimeError) a checkpoint is torn, altered or of another run
 ├── RunExists              (FileExistsError) a run of this name is already there
 ├── LeaseLost              (RuntimeError) a lease ended before its holder was done
@@ -130,7 +131,22 @@ class CreditError(OpenTinkerError, ValueError):
 
 
 class RolloutFailed(OpenTinkerError, RuntimeError):
-    """More episodes failed, or more environments were abandoned, than the configuration allows."""
+    """More episodes failed, or more environments were abandoned, than the configuration allows.
+
+    Attributes:
+        episodes: those that failed.
+    """
+
+    def __init__(self, message: str, episodes: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.episodes = tuple(episodes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.episodes)
+
+
+class TrainingFailed(OpenTinkerError, RuntimeError):
+    """An update left a policy's weights useless; nothing was saved after it."""
 
 
 class CheckpointError(OpenTinkerError, RuntimeError):

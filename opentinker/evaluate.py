@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from opentinker.cast import Cast
 from opentinker.config import RunConfig
 from opentinker.envs import EnvHandle
 from opentinker.envs.games.tree import GameTree
 from opentinker.errors import ConfigError, EnvError
 from opentinker.league.behaviour import Probe
 from opentinker.league.exploitability import IterateAverage, exploitability
-from opentinker.rollout import Cast
 
 Figures = dict[str, float]
 

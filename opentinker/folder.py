@@ -10,13 +10,14 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from opentinker.checkpoints import CheckpointStore, write_synced
 from opentinker.config import RunConfig, dump_yaml, load_config
-from opentinker.errors import ConfigError, RunExists
+from opentinker.errors import ConfigError, OpenTinkerError, RunExists
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +41,16 @@ class RunFolder:
             RunExists, ConfigError: as `open`.
         """
         path = Path(config.runs_dir) / config.name
-        _refuse_strangers(path)
-        if (path / "config.yaml").exists():
-            _check_same_run(path, config, resume)
+        with _usable(path):
+            _refuse_strangers(path)
+            if (path / "config.yaml").exists():
+                _is_begun(path, config, resume)
 
     @classmethod
     def open(cls, config: RunConfig, resume: bool = False) -> RunFolder:
         """Makes a new run's folder or, to go on, takes over an existing one.
+
+        A run that left neither checkpoint nor metrics (its start failed, say) holds nothing: its name is free.
 
         Raises:
             RunExists: a run of this name is there and `resume` was not asked for, or another process holds it,
@@ -55,28 +59,35 @@ class RunFolder:
                 cannot be made.
         """
         path = Path(config.runs_dir) / config.name
-        _refuse_strangers(path)
-        try:
+        with _usable(path):
+            _refuse_strangers(path)
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / "run.lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"runs_dir: cannot make the run's folder {str(path)!r}: {error}") from error
         try:
-            _hold(lock, path)
-            if (path / "config.yaml").exists():
-                _check_same_run(path, config, resume)
-            else:
-                _describe_run(path, config)
+            with _usable(path):
+                _hold(lock, path)
+                if not (path / "config.yaml").exists() or not _is_begun(path, config, resume):
+                    _describe_run(path, config)
         except BaseException:
             lock.close()
             raise
         return cls(path, lock)
 
     def rewind(self, step: int) -> None:
-        """Cuts metrics, episodes and checkpoints back to a step, so that no step counts twice; -1 leaves none."""
+        """Cuts metrics, episodes and checkpoints back to a step, so that no step counts twice; -1 leaves none.
+
+        Steps up to that one whose line of metrics is lost are named in a warning.
+
+        Raises:
+            ConfigError: `metrics.jsonl` is no file.
+        """
         self._close_metrics()  # the file is replaced
-        kept = [line for line, row in _rows(self.path / "metrics.jsonl") if row["step"] <= step]
-        write_synced(self.path / "metrics.jsonl", "".join(kept))
+        file = self.path / "metrics.jsonl"
+        kept = [(line, row["step"]) for line, row in _rows(file) if row["step"] <= step]
+        lost = sorted(set(range(step + 1)) - {at for _, at in kept})
+        if lost:
+            log.warning("%s has no line for step %s, and these figures are lost", file, _ranges(lost))
+        write_synced(file, "".join(line for line, _ in kept))
         for file in (self.path / "episodes").glob("step-*.jsonl"):
             if file.stem[5:].isdecimal() and int(file.stem[5:]) > step:
                 file.unlink()
@@ -125,17 +136,43 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _rows(file: Path) -> list[tuple[str, dict[str, Any]]]:
     rows = []
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"{file} is no file; move it elsewhere, or choose another name (name=…)")
     lines = file.read_bytes().split(b"\n") if file.exists() else []
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last line's end was cut off by a kill
         try:
-            row = json.loads(line)
-        except ValueError:
+            text = line.decode("utf-8")  # json.loads would also take other encodings, and surrogates
+            row = json.loads(text)
+        except (ValueError, RecursionError):
             row = None
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            rows.append((line.decode() + "\n", row))
+        if isinstance(row, dict) and type(row.get("step")) is int:
+            rows.append((text + "\n", row))
         else:
             log.warning("%s: line %d is no row of metrics and is left out", file, number)
     return rows
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers, as `0, 3-5, 9`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Tells what the system has against a path (too long, no right, a null character) as a fault of `runs_dir`."""
+    try:
+        yield
+    except OpenTinkerError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error  # an OSError's own text repeats a path of any length
+        raise ConfigError(f"runs_dir: cannot use the run's folder {str(path)[:200]!r}: {reason}") from error
 
 
 def _refuse_strangers(path: Path) -> None:
@@ -165,19 +202,28 @@ def _describe_run(path: Path, config: RunConfig) -> None:
     write_synced(path / "config.yaml", dump_yaml(config.dump()))  # last: a folder without it is a run that never began
 
 
-def _check_same_run(path: Path, config: RunConfig, resume: bool) -> None:
+def _is_begun(path: Path, config: RunConfig, resume: bool) -> bool:
+    """Whether there is something to go on with; refuses to unless it is asked for and the configuration is the same."""
     try:
         found = json.loads((path / "run.json").read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path / 'run.json'} tells no format ({error!r}); choose another name (name=…)") from error
     if found != FORMAT:
         raise ConfigError(f"{path} has run format {found!r}, this version reads {FORMAT}; choose another name (name=…)")
+    rows = read_metrics(path)
+    if not rows and CheckpointStore(path / "checkpoints").holds_nothing():
+        return False
     if not resume:
-        done = _progress(path)
+        done = rows[-1]["step"] if rows else 0
         raise RunExists(
             f"run {config.name!r} exists in {path} ({done} of {config.train.steps} steps); "
             f"go on with --resume, or start another with name=…"
         )
+    _refuse_another_configuration(path, config)
+    return True
+
+
+def _refuse_another_configuration(path: Path, config: RunConfig) -> None:
     try:
         old = load_config(path / "config.yaml")
     except ConfigError as error:
@@ -188,11 +234,6 @@ def _check_same_run(path: Path, config: RunConfig, resume: bool) -> None:
             f"run {config.name!r} in {path} has another configuration; go on with the same one or choose another name "
             "(name=…):\n" + "\n".join(changed)
         )
-
-
-def _progress(path: Path) -> int:
-    rows = read_metrics(path)
-    return int(rows[-1]["step"]) if rows else 0
 
 
 _ABSENT = object()

@@ -6,158 +6,38 @@ Every draw is keyed by (run seed, purpose, step, group, member, agent, turn): a 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
-from opentinker.config import RunConfig, SeatConfig, Window, load_config
-from opentinker.coordinators import Coordinator, Table, coordinator_factory, play_episode
+from opentinker.cast import Cast, Look, Serving
+from opentinker.config import RunConfig, load_config
+from opentinker.coordinators import Coordinator, Table, agents_of, coordinator_factory, forget_failures, play_episode
 from opentinker.envs import EnvHandle, EnvStats, open_env
-from opentinker.errors import ConfigError, RolloutFailed
-from opentinker.players import ScriptedPlayer, make_player
-from opentinker.render import Renderer, make_renderer
-from opentinker.seats import InvalidRule, PolicySeat, ScriptedSeat
+from opentinker.errors import ConfigError, EnvError, RolloutFailed
+from opentinker.players import ScriptedPlayer
 from opentinker.seeding import Key, derive
-from opentinker.types import (
-    ActionText,
-    Attempt,
-    Decision,
-    Episode,
-    EpisodeStatus,
-    Group,
-    Pace,
-    PolicyRef,
-    Sampler,
-    SamplingParams,
-    Seat,
-    Verdict,
-)
+from opentinker.types import Episode, EpisodeStatus, Group, Seat
+
+CHECK_TIMEOUT = 600.0
+"""Seconds for a game in which everybody leaves when first asked."""
 
 
-class PacedSampler(Sampler, Pace, Protocol):
-    """A sampler that can wait until every live coroutine has asked."""
+def brief(error: str) -> str:
+    """The first line of an episode's error and the innermost place its traceback names."""
+    places = [line.strip() for line in error.splitlines() if line.lstrip().startswith("File ")]
+    return error.splitlines()[0] + (f" ({places[-1]})" if places else "")
 
 
-class Serving(Protocol):
-    """What a rollout needs of a policy host."""
-
-    @property
-    def sampler(self) -> PacedSampler:
-        """Draws the policies' completions."""
-
-    def tokenizer(self, policy: str) -> Any:
-        """The policy's Hugging Face tokenizer."""
-
-    def max_context(self, policy: str) -> int | None:
-        """Tokens that prompt and completion may have together."""
-
-
-class Cast:
-    """Who sits where: agent names and globs of the configuration, resolved to seats."""
-
-    def __init__(self, config: RunConfig, host: Serving) -> None:
-        self.config = config
-        self.host = host
-        self._renderers: dict[str, Renderer] = {}
-        self._players: dict[str, ScriptedPlayer] = {
-            seat.player: make_player(seat.player) for seat in config.agents.values() if seat.player is not None
-        }
-
-    def seat_config(self, agent: str) -> SeatConfig:
-        """The entry of `agents` for an agent: its exact name, else the first glob that matches.
-
-        Raises:
-            ConfigError: nothing matches.
-        """
-        agents = self.config.agents
-        if agent in agents:
-            return agents[agent]
-        for pattern, seat in agents.items():
-            if fnmatchcase(agent, pattern):
-                return seat
-        raise ConfigError(
-            f"agent {agent!r} of {self.config.env.id!r} has no seat: `agents` has {sorted(agents)}; add it or a glob"
-        )
-
-    def policy_of(self, agent: str) -> PolicyRef | None:
-        """The policy in an agent's seat; None for scripted ones."""
-        name = self.seat_config(agent).policy
-        return PolicyRef.parse(name) if name is not None else None
-
-    def renderer(self, policy: str) -> Renderer:
-        """The policy's renderer, made once."""
-        if policy not in self._renderers:
-            self._renderers[policy] = make_renderer(self.host.tokenizer(policy))
-        return self._renderers[policy]
-
-    def seat(
-        self, agent: str, seed_key: tuple[Key, ...], place: tuple[int, int], driver: ScriptedPlayer | None = None
-    ) -> Seat:
-        """A fresh seat for one episode."""
-        chosen = self.seat_config(agent)
-        if chosen.policy is None:
-            assert chosen.player is not None
-            return ScriptedSeat(
-                agent,
-                self._players[chosen.player],
-                role=chosen.role,
-                seed_key=seed_key,
-                place=place,
-                rule=_rule(chosen) if "on_invalid" in chosen.model_fields_set else None,
-            )
-        ref = PolicyRef.parse(chosen.policy)
-        policy = self.config.policies[ref.name]
-        sampling = policy.sampling
-        return PolicySeat(
-            agent,
-            ref=ref,
-            sampler=self.host.sampler,
-            renderer=self.renderer(ref.name),
-            params=SamplingParams(
-                sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, tuple(sampling.stop)
-            ),
-            role=chosen.role,
-            system=chosen.system,
-            memory=chosen.memory.window if isinstance(chosen.memory, Window) else chosen.memory,
-            format=chosen.format,
-            rule=_rule(chosen),
-            trainable=policy.trainable and ref.version == "latest",
-            seed_key=seed_key,
-            place=place,
-            max_context=self.host.max_context(ref.name),
-            driver=driver,
-        )
-
-
-def _rule(seat: SeatConfig) -> InvalidRule:
-    rule = seat.on_invalid
-    return InvalidRule(rule.then, rule.retry, rule.penalty, rule.others)
+def _stillborn(id: str, env: str, seed: int, group: int, member: int) -> Episode:
+    """The record of a game whose environment could not be made. Called while its error is handled."""
+    nothing: dict[str, Any] = {"roles": {}, "opponents": {}, "turns": (), "messages": (), "final_prompts": {}, "rewards": {}}
+    error = f"environment {env} could not be made:\n{traceback.format_exc()}"
+    return Episode(id, env, seed, group, member, **nothing, status=EpisodeStatus.FAILED, error=error)
 
 
 def _env_seed(run_seed: int, purpose: str, step: int, group: int) -> int:
     return derive(run_seed, purpose, step, group, "env") % 2**31  # what every environment's generator takes
-
-
-class _Look:
-    """Sits in for a seat, sees how long its first prompt is, and leaves."""
-
-    trainable = False
-
-    def __init__(self, seat: Seat) -> None:
-        self.agent, self.role, self.policy, self.label = seat.agent, seat.role, seat.policy, seat.label
-        self.tokens = 0
-        self._seat = seat
-
-    async def decide(self, observation: str, space: ActionText, mask: Any = None) -> Decision:
-        how = space.describe(mask)
-        self.tokens = len(self._seat.final_prompt(f"{observation}\n{how}" if how else observation))
-        return Decision((Attempt((), None, "", None, valid=False),), None, Verdict.TRUNCATE, "only looked")
-
-    def tell(self, sender: str, text: str) -> None:
-        self._seat.tell(sender, text)
-
-    def final_prompt(self, observation: str) -> tuple[int, ...]:
-        return ()
 
 
 class Rollout:
@@ -172,37 +52,40 @@ class Rollout:
         self._closing: list[asyncio.Future[None]] = []
         self._make_coordinator = coordinator_factory(config.coordinator.id, config.coordinator.kwargs)
 
-    async def check(self) -> EnvHandle:
+    async def check(self, drivable: bool = False) -> tuple[EnvHandle, dict[str, Seat]]:
         """Opens one environment, makes a seat for every agent and looks at the first prompts of one game.
 
+        Args:
+            drivable: whether every legal action must fit into a policy's `max_tokens`, as for a warm start.
+
         Returns:
-            The environment; it stays the rollout's own.
+            The environment, which stays the rollout's own, and the seats of the agents known before a game starts.
 
         Raises:
             ConfigError: an agent without a seat, a first prompt that does not fit into its model, ...
             RolloutFailed: the game failed before anybody was asked.
         """
         env = await asyncio.to_thread(self._open)  # a constructor may be slow
-        for agent in self._coordinator().agents(env):
-            self.cast.seat(agent, (), (0, 0))
-        looks: list[_Look] = []
+        seats = {agent: self.cast.seat(agent, (), (0, 0)) for agent in agents_of(self._coordinator(), env)}
+        looks: list[Look] = []
 
         def look(agent: str) -> Seat:
-            looks.append(_Look(self.cast.seat(agent, (), (0, 0))))
+            looks.append(Look(self.cast, agent, drivable))
             return looks[-1]
 
         seed = _env_seed(self.config.seed, "check", 0, 0)
         table = Table(env, look, episode_id="check", seed=seed)
-        timeout = self.config.coordinator.episode_timeout
+        timeout = self.config.coordinator.episode_timeout or CHECK_TIMEOUT
         episode = await play_episode(self._coordinator(), env, table, episode_timeout=timeout)
-        if episode.status is EpisodeStatus.FAILED:
-            raise RolloutFailed(f"{env.id} failed before anybody was asked (seed {seed}):\n{episode.error}")
+        if episode.status is EpisodeStatus.FAILED or "deadline" in episode.outcome:
+            error = episode.error or episode.outcome["deadline"]
+            raise RolloutFailed(f"{env.id} failed before anybody had acted (seed {seed}): {brief(error)}", [episode])
         for seen in looks:
             self._check_room(seen)
         self._idle.append(env)
-        return env
+        return env, seats
 
-    def _check_room(self, seen: _Look) -> None:
+    def _check_room(self, seen: Look) -> None:
         room = self.host.max_context(seen.policy) if seen.policy is not None else None
         if room is not None and seen.tokens >= room:
             raise ConfigError(
@@ -237,6 +120,7 @@ class Rollout:
         episodes: list[Episode | None] = [None] * len(jobs)
         workers = min(self.config.rollout.concurrency or len(jobs), len(jobs))
         pace = self.host.sampler
+        forget_failures()
         pace.enter(workers)
 
         async def work(first: int) -> None:
@@ -267,20 +151,29 @@ class Rollout:
         place = (group, member)
         seed_key: tuple[Key, ...] = (run_seed, purpose, step)
         coordinator = self.config.coordinator
-        env = self._idle.pop() if self._idle else self._open()
+        id, seed = f"{step:06d}/{group:04d}/{member:02d}", _env_seed(run_seed, purpose, step, group)
+        try:
+            # away from the event loop, and before the episode's clock starts: a constructor may take its time
+            env = self._idle.pop() if self._idle else await asyncio.to_thread(self._open)
+        except EnvError:
+            return _stillborn(id, self.config.env.id, seed, group, member)
         table = Table(
             env,
             lambda agent: self.cast.seat(agent, seed_key, place, driver),
-            episode_id=f"{step:06d}/{group:04d}/{member:02d}",
-            seed=_env_seed(run_seed, purpose, step, group),
+            episode_id=id,
+            seed=seed,
             group=group,
             member=member,
             turn_timeout=coordinator.turn_timeout,
             pace=self.host.sampler,
         )
-        episode = await play_episode(self._coordinator(), env, table, episode_timeout=coordinator.episode_timeout)
-        if "deadline" in episode.outcome and not env.abandoned:
-            # a call may still be under way in it: it is closed, which waits for that call or abandons it
+        try:
+            episode = await play_episode(self._coordinator(), env, table, episode_timeout=coordinator.episode_timeout)
+        except BaseException:
+            self._closing.append(asyncio.ensure_future(env.close()))
+            raise
+        if episode.status is EpisodeStatus.FAILED or "deadline" in episode.outcome:
+            # whatever raised may be broken, and a call may still be under way: closing waits for it or abandons it
             self._closing.append(asyncio.ensure_future(env.close()))
         elif not env.abandoned:
             self._idle.append(env)
@@ -306,7 +199,8 @@ class Rollout:
         if len(failed) > self.config.rollout.max_failed * len(played):
             raise RolloutFailed(
                 f"{len(failed)} of {len(played)} episodes failed, more than rollout.max_failed="
-                f"{self.config.rollout.max_failed} allows; the first, {failed[0].id}:\n{failed[0].error}"
+                f"{self.config.rollout.max_failed} allows; the first, {failed[0].id}: {brief(failed[0].error)}",
+                failed,
             )
 
     async def close(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from opentinker.config import RunConfig, load_config
 from opentinker.credit import make_credit
 from opentinker.credit.shaping import form_penalty, legal_entropy
 from opentinker.envs.registry import prepare
-from opentinker.errors import ConfigError, Interrupted
+from opentinker.errors import ConfigError, Interrupted, RolloutFailed
 from opentinker.evaluate import Evaluator
 from opentinker.folder import RunFolder
 from opentinker.players import make_player
@@ -32,6 +33,9 @@ from opentinker.types import EpisodeStatus, Group, LeaseMode, Sample
 log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+
+_ONE_RUN = threading.Lock()
+"""verl's process group, torch's generator and the signals belong to the process, so one run at a time does."""
 
 
 class Progress(Protocol):
@@ -66,10 +70,12 @@ class RunResult:
 
     folder: Path
     """The run's folder; the newest of its `checkpoints/` holds the weights."""
-    rows: list[Row]
+    rows: list[Row] = field(repr=False)
     """The lines of `metrics.jsonl`."""
     curves: Path
     """The PNG of its curves."""
+    seed: int
+    """The run's seed."""
 
     def last(self, key: str) -> Any:
         """The latest value of a figure.
@@ -107,7 +113,12 @@ def train(
         Interrupted: a signal asked to stop; the run was saved.
     """
     settings = load_config(config, overrides)
-    return run_async(lambda: _train(settings, resume, progress or Silent()))  # type: ignore[no-any-return]
+    if not _ONE_RUN.acquire(blocking=False):
+        raise ConfigError("another run trains in this process; one at a time, or start a process for each")
+    try:
+        return run_async(lambda: _train(settings, resume, progress or Silent()))  # type: ignore[no-any-return]
+    finally:
+        _ONE_RUN.release()
 
 
 async def _train(config: RunConfig, resume: bool, progress: Progress) -> RunResult:
@@ -159,10 +170,16 @@ class Trainer:
         Raises:
             ConfigError: an agent without a seat, a metric that cannot be measured, ...
         """
-        env = await self.rollout.check()
+        env, seats = await self.rollout.check(drivable=self.config.warm_start is not None)
         self.evaluator = await Evaluator.open(self.config, self.rollout.cast, self.host, env)
-        if not self.trainable:
-            raise ConfigError("no policy is trainable; set `trainable: true` on one, or there is nothing to train")
+        if not any(seat.trainable for seat in seats.values()):
+            playing = ", ".join(f"{agent}: {seat.label}" for agent, seat in seats.items())
+            raise ConfigError(
+                f"nothing would be trained by this cast ({playing}); give a seat a trainable policy, at its latest version"
+            )
+        idle = sorted(set(self.config.policies) - {seat.policy for seat in seats.values()})
+        if idle:
+            log.warning("policies %s play in none of the seats known before a game (%s)", idle, ", ".join(seats))
 
     async def run(self, folder: RunFolder) -> RunResult:
         """Trains from the last checkpoint, or from the start, to the last step."""
@@ -175,7 +192,7 @@ class Trainer:
             await self.rollout.close()
         rows = folder.read_metrics()
         curves = plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
-        return RunResult(folder.path, rows, curves)
+        return RunResult(folder.path, rows, curves, self.config.seed)
 
     async def _begin(self, folder: RunFolder, stop: StopRequest) -> int:
         checkpoint = folder.checkpoints.newest()
@@ -185,7 +202,7 @@ class Trainer:
             return checkpoint.step
         folder.rewind(-1)
         started = time.perf_counter()
-        await self._warm_start(stop)
+        await self._warm_start(folder, stop)
         self.time_s += time.perf_counter() - started
         folder.write_metrics({"step": 0, "time_s": self.time_s, **self.evaluator.measure(0)})
         self._save(folder, 0)
@@ -207,8 +224,7 @@ class Trainer:
 
     async def _step(self, folder: RunFolder, step: int) -> Row:
         clock = Clock()
-        async with self.scheduler.lease(list(self.config.policies), LeaseMode.SERVE):
-            groups = await self.rollout.collect(step)
+        groups = await self._collect(folder, step)
         clock.lap("rollout")
         row: Row = {"step": step, "time_s": 0.0, **rollout_figures(groups)}
         advantages = self._advantages(groups, step, row)
@@ -230,6 +246,14 @@ class Trainer:
         row |= {f"time/{name}_s": seconds for name, seconds in clock.laps.items()}
         row["time/tokens_per_s"] = row["rollout/all/tokens"] / max(clock.laps["rollout"], 1e-9)
         return row
+
+    async def _collect(self, folder: RunFolder, step: int, **settings: Any) -> list[Group]:
+        async with self.scheduler.lease(list(self.config.policies), LeaseMode.SERVE):
+            try:
+                return await self.rollout.collect(step, **settings)
+            except RolloutFailed as failure:
+                folder.write_episodes(step, map(episode_to_json, failure.episodes))
+                raise
 
     def _advantages(self, groups: list[Group], step: int, row: Row) -> Mapping[str, tuple[float, ...]]:
         settings = self.config.train
@@ -255,13 +279,15 @@ class Trainer:
             row[f"train/{name}/version"] = result.version
             row |= {f"train/{name}/{key}": value for key, value in result.metrics.items()}
 
-    async def _warm_start(self, stop: StopRequest) -> None:
+    async def _warm_start(self, folder: RunFolder, stop: StopRequest) -> None:
         settings = self.config.warm_start
         if settings is None or settings.steps == 0:
             return
         player = make_player(settings.player)
         for step in range(1, settings.steps + 1):
-            groups = await self.rollout.collect(step, purpose="warm", groups=settings.episodes, group_size=1, driver=player)
+            groups = await self._collect(
+                folder, step, purpose="warm", groups=settings.episodes, group_size=1, driver=player
+            )
             ones = {
                 episode.id: tuple(float(turn.trainable) for turn in episode.turns)
                 for group in groups

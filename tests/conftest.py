@@ -18,3 +18,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             return (yield)
         finally:
             fcntl.flock(shared, fcntl.LOCK_UN)
+
+
+@pytest.fixture(autouse=True)
+def _failures_are_new():
+    """What one test logged must not shorten what the next one logs."""
+    from opentinker.coordinators import forget_failures
+
+    forget_failures()

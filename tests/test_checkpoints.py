@@ -1,13 +1,16 @@
+import errno
 import json
 import logging
 import math
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from opentinker import checkpoints as module
 from opentinker.checkpoints import FORMAT, MANIFEST, STATE, CheckpointStore, write_synced
@@ -231,6 +234,10 @@ def _added(folder):
     (folder / "policies" / "extra").touch()
 
 
+def _added_weights(folder):
+    (folder / "policies" / "learner" / "weights" / "extra.bin").touch()
+
+
 def _added_link(folder):
     (folder / "policies" / "other").symlink_to(folder / "policies" / "learner", target_is_directory=True)
 
@@ -258,13 +265,10 @@ def _edited(change):
 
 
 EDITS = {
-    "file added": _added,
-    "link added": _added_link,
     "folder replaced by a link": _linked_folder,
     "files swapped": _swapped,
     "path out of the folder": _edited(lambda manifest: manifest["files"].update({"../step-000001/state.json": {}})),
     "absolute path": _edited(lambda manifest: manifest["files"].update({"/etc/hostname": {}})),
-    "entry dropped": _edited(lambda manifest: manifest["files"].pop(FILES[2])),
     "state not listed": _edited(lambda manifest: manifest["files"].pop(STATE)),
     "hash changed": _edited(lambda manifest: manifest["files"][STATE].update(sha256="0" * 64)),
     "size changed": _edited(lambda manifest: manifest["files"][STATE].update(bytes=1)),
@@ -281,6 +285,40 @@ EDITS = {
     "not UTF-8": lambda folder: (folder / MANIFEST).write_bytes(b"\xff\xfe"),
     "empty": lambda folder: (folder / MANIFEST).write_text(""),
 }
+
+
+def _noted(folder):
+    for name in ("notes.txt", ".DS_Store", "policies/.DS_Store", "policies/learner/weights/.DS_Store"):
+        (folder / name).touch()
+    (folder / "link").symlink_to(folder)
+
+
+def test_files_that_nothing_would_load_do_no_harm(store):
+    save(store, 1)
+    _noted(save(store, 2))
+    assert sound(store.newest()) == "weights of 2"
+    store.rewind(2)
+    assert sound(store.newest()) == "weights of 2"
+
+
+@pytest.mark.parametrize(
+    ("harm", "name"),
+    [
+        (_added, "policies/extra"),
+        (_added_link, "policies/other"),
+        (_added_weights, "policies/learner/weights/extra.bin"),
+        (_edited(lambda manifest: manifest["files"].pop(FILES[2])), FILES[2]),
+    ],
+    ids=["file", "link", "weights", "entry dropped"],
+)
+def test_a_whole_checkpoint_with_files_that_could_be_loaded_is_neither_loaded_nor_passed_over(store, harm, name):
+    save(store, 1)
+    harm(save(store, 2))
+    message = re.escape(f"step-000002 is whole but holds files that nobody saved: ['{name}']; move them elsewhere and")
+    for look in (lambda: store.load(2), store.newest):
+        with pytest.raises(CheckpointError, match=message):
+            look()
+    assert store.steps() == [1, 2]
 
 
 @pytest.mark.parametrize("harm", EDITS.values(), ids=EDITS)
@@ -300,18 +338,35 @@ def test_the_state_cannot_be_left_out_of_the_manifest(store):
         store.load(2)
 
 
-def test_a_file_that_cannot_be_read_is_passed_over(store, monkeypatch):
-    save(store, 1)
-    folder = save(store, 2)
-    real = Path.open
-
+def _raising(real, name, error):
     def broken(path, *args, **kwargs):
-        if folder in path.parents and path.name == "model.bin":
-            raise OSError(5, "Input/output error")
+        if Path(path).name == name:
+            raise error
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr(Path, "open", broken)
-    with pytest.raises(CheckpointError, match="step-000002 cannot be read: .*Input/output error"):
+    return broken
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), OSError(errno.EACCES, "Permission denied")])
+@pytest.mark.parametrize("name", ["model.bin", MANIFEST, STATE, "weights", "checkpoints"])
+def test_what_cannot_be_read_at_the_moment_is_never_passed_over(store, monkeypatch, name, error):
+    """A file while it is hashed or read; a folder while it is listed."""
+    save(store, 1)
+    save(store, 2)
+    with monkeypatch.context() as patch:
+        for owner, attribute in ((Path, "open"), (os, "scandir"), (os, "listdir"), (Path, "iterdir")):
+            patch.setattr(owner, attribute, _raising(getattr(owner, attribute), name, error))
+        with pytest.raises(CheckpointError, match=f"cannot be read: .*{error.strerror}"):
+            store.newest()
+    assert sound(store.newest()) == "weights of 2"
+
+
+def test_a_file_that_goes_while_it_is_looked_for_is_missing(store, monkeypatch):
+    save(store, 1)
+    weights = save(store, 2) / "policies" / "learner" / "weights" / "model.bin"
+    real = module._read_manifest
+    monkeypatch.setattr(module, "_read_manifest", lambda folder: (real(folder), weights.unlink(missing_ok=True))[0])
+    with pytest.raises(CheckpointError, match="step-000002 is not whole: .*model.bin"):
         store.load(2)
     assert store.newest().step == 1
 
@@ -343,16 +398,43 @@ def test_a_link_among_the_policies_is_refused_when_saving(store):
 # Going back.
 
 
-def test_rewind_removes_what_came_after(store):
+def names(store):
+    return sorted(entry.name for entry in store.folder.iterdir())
+
+
+def test_rewind_sets_aside_what_came_after_and_deletes_nothing(store, caplog):
     for step in (0, 10, 20):
         save(store, step)
     _flip(store.folder / "step-000020" / STATE)
     (store.folder / ".partial-step-000030" / "policies").mkdir(parents=True)
-    store.rewind(10)
-    assert sorted(entry.name for entry in store.folder.iterdir()) == ["step-000000", "step-000010"]
+    with caplog.at_level(logging.WARNING):
+        store.rewind(10)
+    assert "step-000020 is set aside as .rejected-step-000020" in caplog.text
+    assert names(store) == [".rejected-step-000020", "step-000000", "step-000010"]
     assert store.newest().step == 10
+    save(store, 20, "again")
+    assert sound(store.newest()) == "again"
+    store.rewind(10)
+    save(store, 20, "and again")
+    store.rewind(10)
+    rejected = [".rejected-step-000020", ".rejected-step-000020-2", ".rejected-step-000020-3"]
+    assert names(store) == [*rejected, "step-000000", "step-000010"]
+    states = [store.folder / name / "policies" / "learner" / "state.json" for name in rejected]
+    kept = [json.loads(state.read_text())["text"] for state in states]
+    assert kept == ["weights of 20", "again", "and again"]
     store.rewind(-1)
     assert store.newest() is None
+    assert len(names(store)) == 5
+
+
+def test_a_store_holds_nothing_until_something_was_saved(store):
+    assert store.holds_nothing()
+    (store.folder / ".partial-step-000001").mkdir(parents=True)
+    assert store.holds_nothing()
+    save(store, 1)
+    assert not store.holds_nothing()
+    store.rewind(0)
+    assert not store.holds_nothing()
 
 
 def test_leftovers_are_swept_and_nothing_else(store):
@@ -365,3 +447,59 @@ def test_leftovers_are_swept_and_nothing_else(store):
     store.sweep()
     assert sorted(entry.name for entry in store.folder.iterdir()) == ["notes.txt", "step-000001"]
     assert store.newest().step == 1
+
+
+# A save that fails.
+
+
+def _fails(error):
+    def write(folder):
+        write_policies("half")(folder)
+        raise error
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left"), Exception("No space left")]
+)
+def test_a_save_that_fails_is_told_and_leaves_the_last_good_one(store, error):
+    save(store, 1)
+    message = r"cannot save step 2 in .*step-000002: .*No space left.*; the last good checkpoint is kept"
+    with pytest.raises(CheckpointError, match=message):
+        store.save(2, {}, _fails(error))
+    assert names(store) == ["step-000001"]
+    assert store.newest().step == 1
+
+
+def test_a_programming_error_in_a_save_stays_what_it_is_and_leaves_nothing(store):
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        store.save(2, {"x": object()}, write_policies("w"))
+    with pytest.raises(ZeroDivisionError):
+        store.save(2, {}, _fails(ZeroDivisionError()))
+    assert names(store) == []
+
+
+def test_a_save_that_fails_at_its_last_rename_puts_the_replaced_one_back(store, monkeypatch):
+    save(store, 1, "old")
+    real = os.rename
+
+    def rename(source, target):
+        if Path(source).name == ".partial-step-000001":
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(module.os, "rename", rename)
+    with pytest.raises(CheckpointError, match="the last good checkpoint is kept"):
+        save(store, 1, "new")
+    assert sound(store.newest()) == "old"
+    assert names(store) == ["step-000001"]
+
+
+def test_leftovers_that_cannot_be_removed_do_not_hide_why_a_save_failed(store, monkeypatch, caplog):
+    save(store, 1)
+    stuck = _raising(shutil.rmtree, ".partial-step-000002", OSError(errno.EIO, "Input/output error"))
+    monkeypatch.setattr(module.shutil, "rmtree", stuck)
+    with pytest.raises(CheckpointError, match="No space left"), caplog.at_level(logging.WARNING):
+        store.save(2, {}, _fails(OSError(errno.ENOSPC, "No space left on device")))
+    assert "cannot remove what a failed save left" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -66,7 +67,12 @@ BAD = {
     "loss": (["train.loss=vanila"], "vanilla"),
     "player": (["warm_start={player: random_legle, steps: 1}"], "random_legal"),
     "metric that cannot be measured": (["evaluate.metrics=[exploitability]"], "tree"),
-    "nothing to train": (["policies.learner.trainable=false"], "trainable"),
+    "nothing to train": (["policies.learner.trainable=false"], "nothing would be trained"),
+    "only averages play": (["agents.agent.policy=learner@ema", "train.ema=0.9"], "nothing would be trained.*learner@ema"),
+    "moves longer than max_tokens": (
+        ["agents.agent.format=tag", "warm_start={player: random_legal, steps: 1}"],
+        "room for 1: raise max_tokens",
+    ),
     "model that does not exist": (["policies.learner.model=./no/such/model"], "no/such/model"),
     "nucleus in training": (["policies.learner.sampling.top_p=0.9"], "top_p"),
     "context shorter than the prompt": (["agents.agent.system='" + "long " * 400 + "'"], "room for"),
@@ -126,6 +132,43 @@ def test_a_run_folder_of_another_version(file, capsys):
     about.write_text(json.dumps({**json.loads(about.read_text()), "format": 99}))
     assert _run("train", file, "--resume") == 2
     assert "format 99" in capsys.readouterr().err
+
+
+def test_a_full_disk_at_a_checkpoint_is_exit_code_1_and_one_line(file, capsys, monkeypatch):
+    from opentinker import checkpoints
+    from opentinker.errors import CheckpointError
+
+    real = checkpoints.write_synced
+
+    def full(path, text):
+        if "step-000001" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, text)
+
+    monkeypatch.setattr(checkpoints, "write_synced", full)
+    assert _run("train", file) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"^error: cannot save step 1 in .*No space left .*; the last good checkpoint is kept$", said, re.M)
+    assert said.count("error: ") == 1 and "Traceback" not in said
+    assert [entry.name for entry in Path("runs/run/checkpoints").iterdir()] == ["step-000000"]
+    with pytest.raises(CheckpointError):
+        main(["train", str(file), "--resume", "--debug"])
+    monkeypatch.undo()
+    monkeypatch.chdir(file.parent)
+    assert _run("train", file, "--resume") == 0
+
+
+def test_any_other_fault_of_the_system_is_exit_code_1_and_one_line(file, capsys, monkeypatch):
+    from opentinker.folder import RunFolder
+
+    def full(self, row):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_metrics", full)
+    assert _run("train", file) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "error: [Errno 28] No space left on device"
+    with pytest.raises(OSError, match="No space"):
+        main(["train", str(file), "--debug"])
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(file):

@@ -15,9 +15,8 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_a_configuration_runs(file, tmp_path):
     config = load_config(file)
-    result = train(
-        config, f"runs_dir={tmp_path}", "train.steps=2", "warm_start.steps=2", "warm_start.episodes=8", "rollout.groups=8"
-    )
+    short = ["train.steps=2", "warm_start.steps=30", "warm_start.episodes=16", "rollout.groups=16"]
+    result = train(config, f"runs_dir={tmp_path}", *short)
     row = result.rows[-1]
     assert row["step"] == 2 and row["rollout/all/failed"] == 0
     trained = {key.split("/")[1] for key in row if key.startswith("train/") and key.endswith("/version")}

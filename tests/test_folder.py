@@ -126,6 +126,7 @@ def test_resume_starts_a_run_that_is_not_there(config):
 
 
 def test_p6_another_configuration_is_refused_with_the_keys_that_differ(run, tmp_path):
+    run.write_metrics({"step": 0})
     run.close()
     other = config_in(
         tmp_path, "seed=3", "env.kwargs={b: null}", "agents.new={player: p}", "train.optim.lr=1e-3", "agents.*.memory=last"
@@ -166,6 +167,7 @@ def test_a_run_folder_may_move(run, tmp_path):
     ],
 )
 def test_a_run_of_another_version_is_refused(run, config, file, text, message):
+    run.write_metrics({"step": 0})
     run.close()
     (run.path / file).write_text(text)
     for look in (RunFolder.check, RunFolder.open):
@@ -198,8 +200,64 @@ def test_a_file_in_the_place_of_the_folder_is_refused(config, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(config, tmp_path):
     (tmp_path / "runs").touch()
-    with pytest.raises(ConfigError, match="runs_dir: cannot make the run's folder '.*one'"):
+    with pytest.raises(ConfigError, match="runs_dir: cannot use the run's folder '.*one'"):
         RunFolder.open(config)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000])
+def test_a_runs_dir_that_the_system_refuses_is_told_and_not_at_any_length(config, name):
+    bad = config.model_copy(update={"runs_dir": name})
+    for look in (RunFolder.check, RunFolder.open):
+        with pytest.raises(ConfigError, match="runs_dir: cannot use the run's folder ") as caught:
+            look(bad)
+        assert len(str(caught.value)) < 400
+
+
+# A name of which nothing came is free.
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_holds_nothing_is_begun_anew_with_another_configuration(run, tmp_path, resume):
+    run.close()
+    (run.path / "metrics.jsonl").touch()
+    (run.path / "checkpoints" / ".partial-step-000000").mkdir(parents=True)
+    other = config_in(tmp_path, "train.steps=3")
+    RunFolder.check(other, resume)
+    RunFolder.open(other, resume).close()
+    assert load_config(run.path / "config.yaml") == other
+
+
+def _row(run):
+    run.write_metrics({"step": 0})
+
+
+def _torn(run):
+    (run.path / "checkpoints" / "step-000000").mkdir(parents=True)
+
+
+def _rejected(run):
+    (run.path / "checkpoints" / ".rejected-step-000001").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("holds", [_row, _torn, _rejected])
+def test_a_run_that_holds_something_keeps_its_name(run, tmp_path, holds):
+    holds(run)
+    run.close()
+    other = config_in(tmp_path, "train.steps=3")
+    for look in (RunFolder.check, RunFolder.open):
+        with pytest.raises(RunExists, match=r"\(0 of 3 steps\); go on with --resume"):
+            look(other)
+        with pytest.raises(ConfigError, match="has another configuration"):
+            look(other, True)
+
+
+def test_a_run_that_holds_nothing_yet_but_is_alive_is_left_alone(run, tmp_path):
+    run.close()
+    with hold_elsewhere(run.path) as process:
+        with pytest.raises(RunExists, match="is being trained by another process"):
+            RunFolder.open(config_in(tmp_path, "train.steps=3"))
+        process.communicate("\n")
+    assert load_config(run.path / "config.yaml").train.steps == 40
 
 
 class Killed(BaseException):
@@ -279,7 +337,11 @@ def test_a_torn_last_line_is_left_out_and_cut_off(run, cut):
     assert run.read_metrics() == [{"step": 1}, {"step": 2, "again": True}]
 
 
-@pytest.mark.parametrize("line", [b"\0\0\0", b"{}", b"[]", b"nonsense", b'{"step": "1"}', b"\xff\xfe", b"null", b""])
+ODD = [b'{"step": 3, "\xed\xa0\x80": 1}', b'{"step": 3, "a": "\xff"}', b'{"step": true}', b"[" * 100_000]
+"""A surrogate and a byte that are no UTF-8, and what json.loads takes or ends on otherwise."""
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0", b"{}", b"[]", b"nonsense", b'{"step": "1"}', b"\xff\xfe", b"null", b"", *ODD])
 def test_a_line_that_is_no_row_is_left_out_with_a_warning(run, line, caplog):
     run.write_metrics({"step": 1})
     with (run.path / "metrics.jsonl").open("ab") as file:
@@ -307,7 +369,11 @@ def test_rewind_cuts_everything_after_a_step(run):
     run.rewind(2)
     assert [row["step"] for row in run.read_metrics()] == [0, 1, 2]
     assert tree(run.path / "episodes") == [f"step-00000{n}.jsonl" for n in (0, 1, 2)] + ["step-notes.jsonl"]
-    assert sorted(entry.name for entry in (run.path / "checkpoints").iterdir()) == ["step-000000", "step-000002"]
+    assert sorted(entry.name for entry in (run.path / "checkpoints").iterdir()) == [
+        ".rejected-step-000003",
+        "step-000000",
+        "step-000002",
+    ]
     run.write_metrics({"step": 3})  # into the file that is there now
     assert [row["step"] for row in run.read_metrics()] == [0, 1, 2, 3]
 
@@ -320,6 +386,30 @@ def test_rewind_to_minus_one_leaves_nothing(run):
     assert run.read_metrics() == []
     assert tree(run.path / "episodes") == []
     assert run.checkpoints.newest() is None
+
+
+def test_rewind_names_the_steps_whose_figures_are_lost(run, caplog):
+    for step in (0, 1, 3, 7):
+        run.write_metrics({"step": step})
+    with caplog.at_level(logging.WARNING):
+        run.rewind(7)
+        assert "metrics.jsonl has no line for step 2, 4-6, and these figures are lost" in caplog.text
+        (run.path / "metrics.jsonl").unlink()
+        run.rewind(6)
+        assert "metrics.jsonl has no line for step 0-6, and" in caplog.text
+        caplog.clear()
+        for step in range(3):
+            run.write_metrics({"step": step})
+        run.rewind(2)
+        assert caplog.text == ""
+
+
+def test_metrics_that_are_a_folder_are_told(run, config):
+    (run.path / "metrics.jsonl").mkdir()
+    run.close()
+    for look in (lambda: run.rewind(0), run.read_metrics, lambda: RunFolder.check(config), lambda: RunFolder.open(config)):
+        with pytest.raises(ConfigError, match="metrics.jsonl is no file; move it elsewhere"):
+            look()
 
 
 def test_rewind_of_a_fresh_run_is_nothing(run):

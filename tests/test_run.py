@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opentinker.config import load_config
-from opentinker.errors import ConfigError, Interrupted, RunExists
+from opentinker.errors import ConfigError, Interrupted, RolloutFailed, RunExists
 from opentinker.report.record import episode_from_json
 from opentinker.run import train
 
@@ -222,3 +222,26 @@ def test_training_works_where_an_event_loop_already_runs(tmp_path):
         return train(_config(tmp_path, train__steps=1, warm_start=None, evaluate={}))
 
     assert asyncio.run(notebook()).rows[-1]["step"] == 1
+
+
+def test_failed_episodes_of_a_run_that_they_end_are_on_disk(tmp_path):
+    config = _config(
+        tmp_path,
+        env={"id": "opentinker.testing:RaisingEnv", "kwargs": {"at": 1}},
+        coordinator={"id": "solo"},
+        agents={"agent": {"policy": "first", "memory": "last"}},
+        warm_start=None,
+        evaluate={},
+    )
+    del config["policies"]["second"]
+    with pytest.raises(RolloutFailed):
+        train(config)
+    episodes = _episodes(tmp_path / "run", 1)
+    assert len(episodes) == 16 and all("the world broke" in episode.error for episode in episodes)
+
+
+def test_a_second_run_in_one_process_at_the_same_time_is_refused(tmp_path):
+    from opentinker.run import _ONE_RUN
+
+    with _ONE_RUN, pytest.raises(ConfigError, match="another run trains in this process"):
+        train(_config(tmp_path))

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 from gymnasium.spaces import Discrete
 
+from opentinker.coordinators import Simultaneous, Table, play_episode
+from opentinker.envs import open_env
 from opentinker.envs.codec import TextCodec
 from opentinker.envs.text import TextSpace
 from opentinker.errors import ConfigError, SamplerError, UnknownId
@@ -16,7 +18,7 @@ from opentinker.render import make_renderer
 from opentinker.seats import InvalidRule, PolicySeat, ScriptedSeat
 from opentinker.seeding import derive
 from opentinker.testing import ScriptedSampler
-from opentinker.types import Completion, FinishReason, PolicyRef, SamplingParams, Seat, Verdict
+from opentinker.types import Completion, EpisodeStatus, FinishReason, PolicyRef, SamplingParams, Seat, Verdict
 
 chat = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "fixtures" / "chat.py")))
 TOKENIZER = chat.build_tokenizer("chatml")
@@ -416,6 +418,27 @@ def test_drivers_write_every_format(format):
     made, _ = seat([], format=format, driver=make_player("always:right"))
     for number in range(3):
         assert decide(made, f"o{number}", MOVES).action == 2
+
+
+def test_a_driver_whose_move_does_not_fit_stops_the_whole_game():
+    env = open_env("matrix_game")
+
+    def seated(agent):
+        return seat([], params=SamplingParams(3), driver=make_player("always:rock"))[0]
+
+    table = Table(env, seated, episode_id="1", seed=1)
+    with pytest.raises(ConfigError, match=r"always:rock answers 'rock' .* 4 tokens .* raise max_tokens"):
+        asyncio.run(play_episode(Simultaneous(), env, table))
+
+
+def test_a_player_that_exits_fails_its_game():
+    def leave(situation):
+        raise SystemExit(0)
+
+    env = open_env("matrix_game")
+    table = Table(env, lambda agent: ScriptedSeat(agent, leave), episode_id="1", seed=1)
+    episode = asyncio.run(play_episode(Simultaneous(), env, table))
+    assert episode.status is EpisodeStatus.FAILED and "SystemExit" in episode.error
 
 
 def test_drivers_draw_from_the_requests_seed():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any
 
+from opentinker.envs.arrays import finite
 from opentinker.envs.text import TextParallelEnv, TextSpace
 from opentinker.errors import ConfigError
 
@@ -36,22 +37,20 @@ class MatrixRules:
         show_payoffs: whether players are told the table.
 
     Raises:
-        ConfigError: a table with rows of different lengths or without pairs, or names that do not fit it.
+        ConfigError: names that do not fit the table, or no whole number of rounds.
     """
 
     players = PLAYERS
 
     def __init__(self, payoffs: Payoffs, actions: tuple[Moves, Moves], rounds: int, show_payoffs: bool) -> None:
-        sizes = (len(payoffs), len(payoffs[0]) if payoffs else 0)
-        if min(sizes) < 1 or any(len(row) != sizes[1] or any(len(pair) != 2 for pair in row) for row in payoffs):
-            raise ConfigError(f"payoffs must be equal rows of pairs [player_0's, player_1's], given: {payoffs!r}")
+        sizes = (len(payoffs), len(payoffs[0]))
         if tuple(map(len, actions)) != sizes or any(len(set(names)) != len(names) for names in actions):
             raise ConfigError(f"actions must name {sizes[0]} and {sizes[1]} different choices, given: {actions!r}")
-        if rounds < 1:
-            raise ConfigError(f"rounds must be at least 1, given: {rounds}")
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ConfigError(f"rounds must be a whole number, at least 1, given: {rounds!r}")
         self.actions, self.rounds = actions, rounds
         self._paid = {
-            (mine, theirs): (float(payoffs[i][j][0]), float(payoffs[i][j][1]))
+            (mine, theirs): (payoffs[i][j][0], payoffs[i][j][1])
             for i, mine in enumerate(actions[0])
             for j, theirs in enumerate(actions[1])
         }
@@ -140,11 +139,11 @@ class MatrixGame(TextParallelEnv):
                 raise ConfigError(f"payoffs must be a table or one of {', '.join(PRESETS)}, given: {payoffs!r}")
             default, payoffs = PRESETS[payoffs]
             names = default if names is None else names
-        elif names is None:
-            width = len(payoffs[0]) if payoffs else 0
-            names = (_letters(len(payoffs)), _letters(width))
-        both: Any = (tuple(names),) * 2 if all(isinstance(name, str) for name in names) else tuple(map(tuple, names))
-        self._rules = MatrixRules(payoffs, both, rounds, show_payoffs)
+        table = _table(payoffs)
+        both = (_letters(len(table)), _letters(len(table[0]))) if names is None else _names(names)
+        if not isinstance(show_payoffs, bool):
+            raise ConfigError(f"show_payoffs must be true or false, given: {show_payoffs!r}")
+        self._rules = MatrixRules(table, both, rounds, show_payoffs)
         self.possible_agents = list(PLAYERS)
         self.agents = []
         self.action_spaces = {player: TextSpace(choices=both[index]) for index, player in enumerate(PLAYERS)}
@@ -192,6 +191,33 @@ class MatrixGame(TextParallelEnv):
 
     def _views(self) -> dict[str, str]:
         return {player: self._rules.view(index, self._moves) for index, player in enumerate(PLAYERS)}
+
+
+def _table(payoffs: Any) -> Payoffs:
+    """The table as floats."""
+    given = payoffs.tolist() if hasattr(payoffs, "tolist") else payoffs
+    rows = [[[finite(paid) for paid in _items(pair)] for pair in _items(row)] for row in _items(given)]
+    pairs = [pair for row in rows for pair in row]
+    if not pairs or len(set(map(len, rows))) != 1 or any(len(pair) != 2 or None in pair for pair in pairs):
+        raise ConfigError(
+            f"payoffs must be equal rows of pairs of numbers [player_0's, player_1's], given: {payoffs!r}; "
+            "for two actions each: [[[1, -1], [-1, 1]], [[-1, 1], [1, -1]]]"
+        )
+    return rows  # type: ignore[return-value]
+
+
+def _names(actions: Any) -> tuple[Moves, Moves]:
+    """Each player's names."""
+    names = _items(actions)
+    both = [_items(own) for own in names] if any(isinstance(own, (list, tuple)) for own in names) else [names, names]
+    whole = isinstance(actions, (list, tuple)) and len(both) == 2 and (both[0] is names or all(map(_items, names)))
+    if not whole or not all(isinstance(name, str) and name.strip() for own in both for name in own):
+        raise ConfigError(f"actions must be a list of names for both players, or two lists of names, given: {actions!r}")
+    return (both[0], both[1])
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else ()
 
 
 def _letters(count: int) -> tuple[str, ...]:

@@ -15,13 +15,12 @@ from opentinker.config.tree import (
     RunConfig,
     RuntimeConfig,
     SamplingConfig,
-    Schedule,
     SeatConfig,
-    Settings,
     TrainConfig,
     WarmStart,
     Window,
 )
+from opentinker.config.values import Schedule, Settings
 
 __all__ = [
     "AdapterConfig",

@@ -12,7 +12,8 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from opentinker.config.strict_yaml import parse_yaml
-from opentinker.config.tree import RunConfig, Settings, is_named, plain_copy, settings_in
+from opentinker.config.tree import RunConfig, is_named, settings_in
+from opentinker.config.values import Settings, plain_copy
 from opentinker.errors import ConfigError
 
 WORDS = {
@@ -21,6 +22,7 @@ WORDS = {
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "string_type": "must be text",
+    "string_unicode": "must hold no half of a surrogate pair, which is no character",
     "list_type": "must be a list",
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping of keys to values",
@@ -102,7 +104,7 @@ def _next_key(node: Mapping[Any, Any], keys: list[str]) -> tuple[str, list[str]]
 
 def _explain(fault: Any) -> str:
     parts, owner, annotation = _trace(fault["loc"])
-    key = ".".join(parts)
+    key = re.sub(r"[\x00-\x1f]", lambda mark: repr(mark[0])[1:-1], ".".join(parts))
     given = fault.get("input")
     kind = fault["type"]
     if kind == "extra_forbidden":

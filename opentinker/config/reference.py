@@ -7,7 +7,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from opentinker.config.strict_yaml import dump_yaml
-from opentinker.config.tree import RunConfig, Schedule, Settings, Window, is_named, settings_in
+from opentinker.config.tree import RunConfig, Window, is_named, settings_in
+from opentinker.config.values import Schedule, Settings
 
 
 def describe_config() -> str:

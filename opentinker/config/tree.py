@@ -3,109 +3,55 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Names that become folders."""
-
-
-class Settings(BaseModel):
-    """Base of every node: unknown keys are errors, nothing is guessed from another type, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    short_forms: ClassVar[tuple[str, ...]] = ()
-    """Keys that are understood beside the fields."""
-
-    @classmethod
-    def valid_keys(cls) -> list[str]:
-        """What may stand here."""
-        return [*cls.model_fields, *cls.short_forms]
-
-
-class Schedule(Settings):
-    """A number that moves exponentially from `start` to `end` over the training steps. A plain number is constant."""
-
-    start: float = Field(ge=0, description="value at the first step")
-    end: float = Field(ge=0, description="value at the last step; exponential in between, linear if one end is 0")
-
-    def at(self, step: int, steps: int) -> float:
-        """The value at step 0 .. steps-1."""
-        if steps <= 1 or self.start == self.end:
-            return self.start
-        progress = min(max(step / (steps - 1), 0.0), 1.0)
-        if self.start > 0 and self.end > 0:
-            return float(self.start ** (1 - progress) * self.end**progress)
-        return self.start + (self.end - self.start) * progress
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _schedule(value: Any) -> Any:
-    if isinstance(value, (Schedule, dict)):
-        return value
-    if _is_number(value) and 0 <= value < math.inf:
-        return {"start": value, "end": value}
-    raise ValueError("must be a number, 0 or more, or a mapping {start, end}")
-
-
-Scheduled = Annotated[Schedule, BeforeValidator(_schedule)]
-
-
-def plain_copy(value: Any) -> Any:
-    """A copy that shares no mapping or list with its source; tuples become lists."""
-    if isinstance(value, Mapping):
-        return {key: plain_copy(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_copy(item) for item in value]
-    return value
-
-
-def _plain_data(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _plain_data(name, key)
-            _plain_data(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _plain_data(item, f"{key}.{index}")
-    elif isinstance(value, float) and math.isnan(value):
-        raise ValueError(f"{key}: NaN does not equal itself; use a number or null")
-    elif value is not None and type(value) not in (bool, int, float, str):
-        raise ValueError(f"{key}: YAML cannot hold a {type(value).__name__}; use numbers, text, lists and mappings")
-    return value
-
-
-Kwargs = Annotated[dict[str, Any], AfterValidator(_plain_data)]
-"""Arguments for something that the configuration does not know: plain data, so that `config.yaml` can hold them."""
+from opentinker.config.values import (
+    MOST,
+    NAME,
+    SECONDS,
+    Kwargs,
+    Line,
+    PolicyName,
+    Role,
+    Schedule,
+    Scheduled,
+    Settings,
+    StopText,
+    Text,
+    at_most,
+    is_number,
+    plain_copy,
+)
 
 
 class EnvConfig(Settings):
     """The environment."""
 
-    id: str = Field(description="own id (kuhn_poker), gymnasium/…, pettingzoo/… or package.module:Class")
+    id: Line = Field(description="own id (kuhn_poker), gymnasium/…, pettingzoo/… or package.module:Class")
     kwargs: Kwargs = Field(default={}, description="arguments of the environment's constructor")
     isolation: Literal["inline", "thread", "process"] | None = Field(
         default=None, description="where it runs; null: inline for our own games, thread for all others"
     )
-    step_timeout: float | None = Field(default=60.0, gt=0, description="seconds for one reset or step; null: no limit")
-    action_names: list[str] | None = Field(default=None, description="names for the actions of a Discrete space")
+    step_timeout: float | None = Field(
+        default=60.0, gt=0, le=SECONDS, description="seconds for one reset or step; null: no limit"
+    )
+    action_names: list[Text] | None = Field(default=None, description="names for the actions of a Discrete space")
 
 
 class CoordinatorConfig(Settings):
     """Who acts when."""
 
-    id: str = Field(description="solo, turns, simultaneous or package.module:Class")
+    id: Line = Field(description="solo, turns, simultaneous or package.module:Class")
     kwargs: Kwargs = Field(default={}, description="arguments of the coordinator's constructor")
-    turn_timeout: float | None = Field(default=None, gt=0, description="seconds for one decision; null: no limit")
-    episode_timeout: float | None = Field(default=None, gt=0, description="seconds for one episode; null: no limit")
+    turn_timeout: float | None = Field(
+        default=None, gt=0, le=SECONDS, description="seconds for one decision; null: no limit; not where deterministic"
+    )
+    episode_timeout: float | None = Field(
+        default=None, gt=0, le=SECONDS, description="seconds for one episode; null: no limit; not where deterministic"
+    )
 
 
 class OnInvalid(Settings):
@@ -116,8 +62,10 @@ class OnInvalid(Settings):
     then: Literal["fallback", "forfeit", "truncate"] = Field(
         default="fallback", description="after the last retry: act at random among the legal, forfeit, or truncate"
     )
-    retry: int = Field(default=0, ge=0, description="further tries before `then`")
-    penalty: float = Field(default=0.0, le=0, description="for form, on every invalid reply; kept apart from the reward")
+    retry: int = Field(default=0, ge=0, le=1000, description="further tries before `then`")
+    penalty: float = Field(
+        default=0.0, ge=-1e6, le=0, description="for form, on every invalid reply; kept apart from the reward"
+    )
     others: Literal["keep", "drop"] = Field(
         default="drop", description="after a forfeit: whether the other players' samples of that game count"
     )
@@ -139,7 +87,7 @@ def _on_invalid(value: Any) -> Any:
     if len(short) > 1 or "penalty" in rest or "then" in rest:
         both = " and ".join(key for key in value if key in (*short, "penalty", "then"))
         raise ValueError(f"{both} stand side by side; {{{name}: -2}} alone says what follows and the penalty")
-    if not _is_number(value[name]) or not value[name] <= 0:
+    if not is_number(value[name]) or not value[name] <= 0:
         raise ValueError(f"`{name}` takes the penalty, a number of 0 or less, not {value[name]!r}")
     return {"then": name, "penalty": value[name], **rest}
 
@@ -169,20 +117,22 @@ def _targets(value: Any) -> Any:
 class SamplingConfig(Settings):
     """How a policy's tokens are drawn."""
 
-    max_tokens: int = Field(default=64, ge=1, description="at most so many tokens an answer")
-    temperature: float = Field(default=1.0, gt=0, description="divides the logits, in sampler and trainer alike")
+    max_tokens: int = Field(default=64, ge=1, le=MOST, description="at most so many tokens an answer")
+    temperature: float = Field(default=1.0, ge=1e-4, le=1e4, description="divides the logits, in sampler and trainer alike")
     top_p: float = Field(default=1.0, gt=0, le=1, description="nucleus; must stay 1 for a policy that trains")
-    top_k: int = Field(default=0, ge=0, description="0: off; must stay 0 for a policy that trains")
-    stop: list[str] = Field(default=[], description="strings that end an answer")
+    top_k: int = Field(default=0, ge=0, le=10**9, description="0: off; must stay 0 for a policy that trains")
+    stop: list[StopText] = Field(default=[], description="strings that end an answer")
 
 
 class SeatConfig(Settings):
     """Who sits where an agent plays: a policy or a scripted player, and how."""
 
-    policy: str | None = Field(default=None, description="a key of `policies`; NAME@ema: its averaged weights, untrained")
-    player: str | None = Field(default=None, description="a scripted player: random_legal, always:ACTION, module:function")
-    role: str | None = Field(default=None, description="baselines and prompts follow it; null: the agent's name")
-    system: str | None = Field(default=None, description="system prompt")
+    policy: Line | None = Field(default=None, description="a key of `policies`; NAME@ema: its averaged weights, untrained")
+    player: Text | None = Field(default=None, description="a scripted player: random_legal, always:ACTION, module:function")
+    role: Role | None = Field(
+        default=None, description="baselines, prompts and figures follow it; null: the agent's name"
+    )
+    system: Text | None = Field(default=None, description="system prompt")
     memory: Annotated[Literal["full", "last"] | Window, BeforeValidator(_memory)] = Field(
         default="full", description="full dialogue, last observation only, or window(k)"
     )
@@ -201,8 +151,8 @@ class SeatConfig(Settings):
 class AdapterConfig(Settings):
     """A LoRA adapter."""
 
-    rank: int = Field(ge=1, description="rank of the update")
-    alpha: float = Field(default=16.0, gt=0, description="the update is scaled by alpha / rank")
+    rank: int = Field(ge=1, le=MOST, description="rank of the update")
+    alpha: float = Field(default=16.0, gt=0, le=1e6, description="the update is scaled by alpha / rank")
     targets: Annotated[str | list[str], BeforeValidator(_targets)] = Field(
         default="all-linear", description="names of the layers that get one"
     )
@@ -211,11 +161,13 @@ class AdapterConfig(Settings):
 class PolicyConfig(Settings):
     """One set of weights."""
 
-    model: str = Field(description="tiny, a local folder or a hub id")
+    model: Line = Field(description="tiny, a local folder or a hub id")
     adapter: AdapterConfig | None = Field(default=None, description="null trains all weights")
     trainable: bool = Field(default=True, description="false: frozen, never changed")
     sampling: SamplingConfig = Field(default=SamplingConfig(), description="how its tokens are drawn")
-    seed: int | None = Field(default=None, description="for the weights of `tiny`; null: from the run's seed and the name")
+    seed: int | None = Field(
+        default=None, ge=0, lt=2**63, description="for the weights of `tiny`; null: from the run's seed and the name"
+    )
 
     @model_validator(mode="after")
     def _full_distribution(self) -> PolicyConfig:
@@ -230,21 +182,27 @@ class PolicyConfig(Settings):
 class WarmStart(Settings):
     """Supervised steps on a scripted player's moves, before the first rollout."""
 
-    player: str = Field(description="random_legal, always:ACTION or module:function")
-    steps: int = Field(ge=0, description="gradient steps")
-    lr: float = Field(default=1e-3, gt=0, description="learning rate")
-    episodes: int = Field(default=64, ge=1, description="fresh episodes a step")
+    player: Text = Field(description="random_legal, always:ACTION or module:function")
+    steps: int = Field(ge=0, le=10**9, description="gradient steps")
+    lr: float = Field(default=1e-3, gt=0, le=1e3, description="learning rate")
+    episodes: int = Field(default=64, ge=1, le=MOST, description="fresh episodes a step")
 
 
 class RolloutConfig(Settings):
     """How much is played a step."""
 
-    groups: int = Field(default=32, ge=1, description="tasks a step")
-    group_size: int = Field(default=1, ge=1, description="episodes of each task")
-    concurrency: int = Field(default=0, ge=0, description="episodes at once; 0: all")
+    groups: int = Field(default=32, ge=1, le=MOST, description="tasks a step")
+    group_size: int = Field(default=1, ge=1, le=MOST, description="episodes of each task")
+    concurrency: int = Field(default=0, ge=0, le=MOST, description="episodes at once; 0: all")
     max_failed: float = Field(default=0.1, ge=0, le=1, description="share of failed episodes above which the run stops")
     record_every: int = Field(default=50, ge=1, description="steps between the steps whose episodes are written to disk")
     record: int = Field(default=16, ge=0, description="episodes of such a step that are written; failed ones always are")
+
+    @model_validator(mode="after")
+    def _fits_in_memory(self) -> RolloutConfig:
+        if self.groups * self.group_size > MOST:
+            raise ValueError(f"groups * group_size is {self.groups * self.group_size} episodes a step; at most {MOST}")
+        return self
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -253,33 +211,35 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class OptimConfig(Settings):
     """AdamW."""
 
-    lr: Scheduled = Field(default=Schedule(start=1e-5, end=1e-5), description="learning rate: a number or {start, end}")
+    lr: Annotated[Scheduled, at_most(1e3)] = Field(
+        default=Schedule(start=1e-5, end=1e-5), description="learning rate: a number or {start, end}"
+    )
     # strict would refuse YAML's list
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), strict=False, description="decay of the two moments")
-    weight_decay: float = Field(default=0.0, ge=0, description="decoupled, per unit of learning rate")
-    clip: float = Field(default=1.0, gt=0, description="gradient norm is cut to this")
+    weight_decay: float = Field(default=0.0, ge=0, le=1e3, description="decoupled, per unit of learning rate")
+    clip: float = Field(default=1.0, gt=0, le=1e30, description="gradient norm is cut to this")
 
 
 class TrainConfig(Settings):
     """What is learned from the episodes."""
 
-    credit: str = Field(default="grpo", description="reinforce, grpo, dr_grpo, rae, state_baseline or module:function")
+    credit: Line = Field(default="grpo", description="reinforce, grpo, dr_grpo, rae, state_baseline or module:function")
     credit_kwargs: Kwargs = Field(default={}, description="settings of the credit function")
-    loss: str = Field(default="vanilla", description="a policy loss of verl's registry")
+    loss: Line = Field(default="vanilla", description="a policy loss of verl's registry")
     loss_agg: Literal["token-mean", "token-sum"] = Field(default="token-mean", description="how token losses become one")
-    clip_ratio: float = Field(default=0.2, gt=0, description="of the policy loss")
-    entropy_coeff: float = Field(default=0.0, ge=0, description="verl's entropy bonus over the whole vocabulary")
-    legal_entropy: Scheduled = Field(
+    clip_ratio: float = Field(default=0.2, gt=0, lt=1e3, description="of the policy loss")
+    entropy_coeff: float = Field(default=0.0, ge=0, le=1e3, description="verl's entropy bonus over the whole vocabulary")
+    legal_entropy: Annotated[Scheduled, at_most(1e3)] = Field(
         default=Schedule(start=0, end=0),
         description="entropy bonus over the legal actions, as a term of the advantage: a number or {start, end}",
     )
-    epochs: int = Field(default=1, ge=1, description="passes over a step's samples")
-    mini_batches: int = Field(default=1, ge=1, description="optimiser steps a pass")
+    epochs: int = Field(default=1, ge=1, le=MOST, description="passes over a step's samples")
+    mini_batches: int = Field(default=1, ge=1, le=MOST, description="optimiser steps a pass")
     micro_batch_tokens: int = Field(default=65536, ge=1, description="padded tokens in one forward pass")
     merge_identical: bool = Field(default=True, description="train identical rows once, where that is exact")
     optim: OptimConfig = Field(default=OptimConfig(), description="AdamW")
     ema: float = Field(default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0: none kept")
-    steps: int = Field(default=100, ge=1, description="rollouts and updates of the whole run")
+    steps: int = Field(default=100, ge=1, le=10**9, description="rollouts and updates of the whole run")
     checkpoint_every: int = Field(default=50, ge=1, description="steps between checkpoints; the last step is always saved")
 
 
@@ -300,21 +260,21 @@ class RuntimeConfig(Settings):
     deterministic: bool = Field(
         default=True, description="a resumed run's figures equal the uninterrupted run's bit for bit"
     )
-    threads: int = Field(default=1, ge=1, description="torch threads")
+    threads: int = Field(default=1, ge=1, le=1024, description="torch threads")
 
 
 class RunConfig(Settings):
     """A whole run."""
 
     name: str = Field(default="run", pattern=NAME, max_length=100, description="its folder below `runs_dir`")
-    seed: int = Field(default=0, ge=0, description="of every random draw of the run")
-    runs_dir: str = Field(default="runs", description="where run folders live")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw of the run")
+    runs_dir: Line = Field(default="runs", description="where run folders live")
     env: EnvConfig = Field(description="the environment")
     coordinator: CoordinatorConfig = Field(description="who acts when")
-    agents: dict[str, SeatConfig] = Field(
+    agents: dict[Line, SeatConfig] = Field(
         min_length=1, description="agent name or glob to seat; the first match counts, exact names first"
     )
-    policies: dict[Annotated[str, Field(pattern=NAME, max_length=100)], PolicyConfig] = Field(
+    policies: dict[PolicyName, PolicyConfig] = Field(
         default={}, description="name to weights"
     )
     warm_start: WarmStart | None = Field(
@@ -326,7 +286,29 @@ class RunConfig(Settings):
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="where and how it runs")
 
     @model_validator(mode="after")
-    def _references(self) -> RunConfig:
+    def _fits_together(self) -> RunConfig:
+        faults = [*self._wrong_references(), *self._clocks_in_step()]
+        faults += [
+            f"agents.{agent}: figures are named after its role, and `all` stands for a whole step; give it a `role` "
+            "without '/' that is not 'all'"
+            for agent, seat in self.agents.items()
+            if seat.role is None and ("/" in agent or agent == "all")
+        ]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def _clocks_in_step(self) -> list[str]:
+        """A reply then waits for those of all other episodes: a clock would blame a player for the others' slowness."""
+        return [
+            f"coordinator.{name}: replies come in step with those of all other episodes while runtime.deterministic is "
+            "true, so a clock would blame a player for the others' slowness; set runtime.deterministic=false to use it, "
+            "or leave it out (env.step_timeout works either way)"
+            for name in ("turn_timeout", "episode_timeout")
+            if self.runtime.deterministic and getattr(self.coordinator, name) is not None
+        ]
+
+    def _wrong_references(self) -> list[str]:
         faults, used = [], set()
         for agent, seat in self.agents.items():
             if seat.policy is None:
@@ -339,9 +321,7 @@ class RunConfig(Settings):
         unused = sorted(set(self.policies) - used)
         if unused and used <= set(self.policies):  # else the wrong name above is why
             faults.append(f"policies {unused} are used by no agent; map an agent to them or remove them")
-        if faults:
-            raise ValueError("\n".join(faults))
-        return self
+        return faults
 
     def _unknown_policy(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.policies, n=1)

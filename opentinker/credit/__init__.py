@@ -43,10 +43,31 @@ def make_credit(id: str, **settings: Any) -> Credit:
 
     Raises:
         UnknownId: no such id.
-        ConfigError: a setting it does not have, with the nearest name, or one out of range.
+        ConfigError: a setting it does not have, with the nearest name, or one out of range; or it is no credit function.
     """
     function: CreditFn = load_object(id) if ":" in id else CREDIT.get(id, "or give package.module:function")
-    parameters = inspect.signature(function).parameters.values()
+    _refuse_unknown(id, function, settings)
+    credit: Credit = functools.partial(function, **settings)
+    try:
+        inspect.signature(credit).bind([], {})  # before the call: `input`, say, would wait for somebody to type
+        result: Any = credit([], {})
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"credit function {id!r} cannot be used: without groups it raises {type(error).__name__}: {error}; "
+            "it is called with (groups, state, *, settings…)"
+        ) from error
+    if not isinstance(result, CreditResult):
+        raise ConfigError(f"credit function {id!r} returns a {type(result).__name__}; it must return a CreditResult")
+    return credit
+
+
+def _refuse_unknown(id: str, function: CreditFn, settings: Mapping[str, Any]) -> None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:  # not callable; a class of C that tells no signature
+        raise ConfigError(f"{id!r} is no credit function: {error}") from error
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         for name in settings:
@@ -54,9 +75,6 @@ def make_credit(id: str, **settings: Any) -> Credit:
                 near = difflib.get_close_matches(name, known, n=1)
                 advice = f"did you mean {near[0]!r}?" if near else f"it has {known or 'none'}"
                 raise ConfigError(f"credit function {id!r} has no setting {name!r}; {advice}")
-    credit: Credit = functools.partial(function, **settings)
-    credit([], {})
-    return credit
 
 
 __all__ = [

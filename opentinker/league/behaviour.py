@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from opentinker.cast import Cast, Constant
 from opentinker.config import RunConfig
 from opentinker.envs import EnvHandle, TextCodec
 from opentinker.envs.games.tree import GameTree
 from opentinker.errors import ConfigError, InvalidAction
 from opentinker.formats import ActionFormat, make_format
 from opentinker.league.exploitability import information_states
-from opentinker.players import Situation
-from opentinker.rollout import Cast
 from opentinker.types import PolicyRef
 
 
@@ -99,7 +98,7 @@ class Probe:
             codec = env.codec(player)
             for observation, legal in own.items():
                 # asked through the seat itself: the prompt is the one that training sees
-                asked = cast.seat(player, (0,), (0, 0), driver=_First(legal[0]))
+                asked = cast.seat(player, (0,), (0, 0), driver=Constant(legal[0]))
                 decision = await asked.decide(observation, codec, _mask(codec, legal))
                 prompt = decision.attempts[0].prompt_ids
                 if sampling.max_tokens == 1:
@@ -134,16 +133,6 @@ class Probe:
                     action: share / total if total > 0 else 1 / len(mass) for action, share in mass.items()
                 }
         return Reading(behaviour, math.fsum(invalid) / len(invalid))
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """A player that always takes one action: it only makes the seat show its prompt."""
-
-    action: str
-
-    def __call__(self, situation: Situation) -> str:
-        return self.action
 
 
 def _mask(codec: TextCodec, legal: tuple[str, ...]) -> Any:

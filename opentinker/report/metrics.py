@@ -13,8 +13,9 @@ Figures = dict[str, float]
 def rollout_figures(groups: Sequence[Group]) -> Figures:
     """Figures per role and policy, and of the step as a whole.
 
-    Per role: `return_mean`, `win_rate`, `draw_rate`, `loss_rate` (games with several players; by the sign of the
-    player's return minus the mean of the others'), `turns_mean`, `invalid_rate` (attempts), `penalty_mean`.
+    Per role: `return_mean`, `win_rate`, `draw_rate`, `loss_rate` (games with several players; a forfeit is a loss, else
+    the sign of the player's return minus the mean of the others' counts), `turns_mean`, `invalid_rate` (attempts),
+    `penalty_mean`.
     Per policy: `entropy` (minus the mean log-probability of its sampled tokens, nats), `reply_tokens_mean`,
     `length_rate` (replies cut by max_tokens). As a whole: `episodes`, `failed`, `truncated`, `turns_mean`, `tokens`.
     """
@@ -70,6 +71,8 @@ def _role_figures(prefix: str, seats: Sequence[tuple[AgentID, Episode]]) -> Figu
 
 
 def _margin(agent: AgentID, episode: Episode) -> float:
+    if "forfeit" in episode.outcome:  # whoever leaves has lost, whatever the world had paid by then
+        return -1.0 if episode.outcome["forfeit"] == agent else 1.0
     # an agent that was never rewarded has a return of 0
     others = [episode.rewards.get(name, 0.0) for name in episode.roles if name != agent]
     return episode.rewards.get(agent, 0.0) - sum(others) / len(others)

@@ -14,6 +14,8 @@ from opentinker.config import RunConfig
 
 QUIET_SECONDS = 15.0
 """Between two lines where the output is no terminal."""
+WORTH_SAYING = 0.02
+"""Share of invalid replies from which on it is shown."""
 
 RETURN = "/return_mean"
 
@@ -66,6 +68,9 @@ class LiveProgress:
             for key, value in row.items()
             if key.startswith("rollout/") and key.endswith(RETURN)
         )
+        invalid = [value for key, value in row.items() if key.endswith("/invalid_rate")]
+        if invalid and max(invalid) >= WORTH_SAYING:
+            figures += f" invalid {max(invalid):.0%}"
         self._show("training", row["step"], self._steps, figures, always=row["step"] == self._steps)
 
     def _show(self, what: str, done: int, total: int, figures: str, always: bool = False) -> None:

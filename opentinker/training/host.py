@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from opentinker.config import PolicyConfig, TrainConfig
-from opentinker.errors import CheckpointError, UnknownId
+from opentinker.errors import CheckpointError, TrainingFailed, UnknownId
 from opentinker.samples import merge_identical
 from opentinker.sampling.hf import HFSampler
 from opentinker.seeding import derive, generator
@@ -263,6 +263,12 @@ class LocalHost:
         if policy.ema is not None and learned:
             _blend(policy.ema, weights, self.train.ema)
         self._serve(name, policy, weights)
+        broken = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
+        if broken:
+            raise TrainingFailed(
+                f"policy {name!r}: after this update {len(broken)} of {len(weights)} weights are no numbers ({broken[0]}); "
+                f"nothing was saved after it. Lower train.optim.lr (it was {steps[-1]['lr']:g})"
+            )
         metrics = {key: math.fsum(step[key] for step in steps) / len(steps) for key in steps[0]}
         skipped = sum(not math.isfinite(step["grad_norm"]) for step in steps)
         return UpdateResult(policy.version, {**metrics, "steps": float(len(steps)), "skipped_steps": float(skipped)})

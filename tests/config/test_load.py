@@ -110,10 +110,84 @@ def test_a_policy_named_like_a_key_gets_the_right_advice():
             "policies.learner.adapter.targets: must be text or a list of names of layers (given: 5)",
         ),
         ("env.id=", "env.id: must be text (given: None)"),
+        (f"seed={2**63}", f"seed: must be less than {2**63} (given: {2**63})"),
+        (f"policies.learner.seed={2**63}", f"policies.learner.seed: must be less than {2**63} (given: {2**63})"),
+        ("policies.learner.seed=-1", "policies.learner.seed: must be greater than or equal to 0 (given: -1)"),
+        ("train.clip_ratio=1e308", "train.clip_ratio: must be less than 1000 (given: 1e+308)"),
+        ("train.optim.lr=1001", "train.optim.lr: must be at most 1000 (given: 1001)"),
+        ("train.legal_entropy={start: 0, end: 1e9}", "train.legal_entropy: must be at most 1000"),
+        ("warm_start={player: x, steps: 1, lr: 1e4}", "warm_start.lr: must be less than or equal to 1000 (given: 10000.0)"),
+        ("runtime.threads=1025", "runtime.threads: must be less than or equal to 1024 (given: 1025)"),
+        ("rollout.concurrency=1000001", "rollout.concurrency: must be less than or equal to 1000000 (given: 1000001)"),
+        (
+            "policies.learner.sampling.max_tokens=1000001",
+            "policies.learner.sampling.max_tokens: must be less than or equal to 1000000 (given: 1000001)",
+        ),
+        (
+            "rollout={groups: 1001, group_size: 1000}",
+            "rollout: groups * group_size is 1001000 episodes a step; at most 1000000",
+        ),
+        ("env.step_timeout=1e308", "env.step_timeout: must be less than or equal to 10000000 (given: 1e+308)"),
+        (
+            "policies.learner.sampling.temperature=0",
+            "policies.learner.sampling.temperature: must be greater than or equal to 0.0001 (given: 0)",
+        ),
+        (
+            'policies.learner.sampling.stop=[""]',
+            "policies.learner.sampling.stop.0: must have at least 1 character (given: '')",
+        ),
+        ('runs_dir="a\\0b"', "runs_dir: must be one line of printable text, without '\\x00' (given: 'a\\x00b')"),
+        ('agents.*.role="a\\nb"', "agents.*.role: must be one line of printable text, without '\\n' (given: 'a\\nb')"),
+        (
+            'agents={"a\\nb": {policy: learner}}',
+            "agents.a\\nb: must be one line of printable text, without '\\n' (given: 'a\\nb')",
+        ),
+        ('agents.*.role=""', "agents.*.role: must have at least 1 character (given: '')"),
     ],
 )
 def test_a_wrong_value_gives_one_line_with_key_rule_and_what_was_given(override, line):
     assert told(override) == [line]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        'runs_dir="\\ud800"',
+        'agents={"\\ud800": {policy: learner}}',
+        'agents.*.role="\\ud800"',
+        'agents.*.system="\\ud800"',
+        'policies={"\\ud800": {model: tiny}}',
+        'policies.learner.model="\\ud800"',
+        'policies.learner.sampling.stop=["\\ud800"]',
+    ],
+)
+def test_half_a_surrogate_pair_is_no_text(override):
+    (line,) = told(override)
+    assert line.endswith(r"must hold no half of a surrogate pair, which is no character (given: '\ud800')")
+
+
+NAMED = "figures are named after it, and `all` stands for a whole step: take a name without '/', not 'all'"
+
+
+@pytest.mark.parametrize("name", ["all", "a/b"])
+def test_names_in_the_keys_of_figures(name):
+    (line,) = told(f"agents.*.role={name}")
+    assert line.startswith(f"agents.*.role: {NAMED}")
+    (line,) = told(agents={"*": {"policy": name}}, policies={name: {"model": "tiny"}})
+    assert line.startswith(f"policies.{name}: " + (NAMED if name == "all" else "must start with a letter or digit"))
+    (line,) = told(agents={name: {"policy": "learner"}})
+    assert line.startswith(f"agents.{name}: figures are named after its role")
+    assert load_config({**BASE, "agents": {name: {"policy": "learner", "role": "team"}}}).agents[name].role == "team"
+
+
+@pytest.mark.parametrize("name", ["turn_timeout", "episode_timeout"])
+def test_a_clock_on_replies_does_not_go_with_determinism(name):
+    (line,) = told(f"coordinator.{name}=5")
+    assert line.startswith(f"coordinator.{name}: replies come in step with those of all other episodes while ")
+    assert "set runtime.deterministic=false to use it" in line
+    config = load_config(BASE, [f"coordinator.{name}=5", "runtime.deterministic=false"])
+    assert getattr(config.coordinator, name) == 5
+    assert load_config(BASE, ["env.step_timeout=5"]).runtime.deterministic
 
 
 @pytest.mark.parametrize("value", ["-1", ".nan", ".inf", "abc", "'1e-3'", "true", "[1, 2]", "null"])

@@ -6,7 +6,7 @@ import pytest
 
 from opentinker.coordinators import Coordinator, Query, Simultaneous, Solo, Table, Turns, play_episode
 from opentinker.envs.handle import EnvHandle, open_env
-from opentinker.errors import SamplerError, SeatOut
+from opentinker.errors import ConfigError, SamplerError, SeatOut
 from opentinker.testing import CountingPace, FunctionSeat, HangingEnv, OffTurnDeathEnv, RaisingEnv, SlowEnv
 from opentinker.types import Attempt, Decision, EpisodeStatus, Verdict
 
@@ -319,10 +319,10 @@ def test_a_request_cancelled_from_below_fails_the_episode_and_cancels_nobody(sea
     assert episode.status is EpisodeStatus.FAILED and "CancelledError" in episode.error
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("where", ["seat", "barrier", "coordinator"])
-def test_an_interrupt_passes_through(seated, error, where):
-    def interrupted(observation):
+def raising(seated, error, where, pace=None):
+    """A game of two in which somebody raises: a seat, a seat at a barrier where the other hangs, or the coordinator."""
+
+    def raises(observation):
         raise error
 
     async def coordinate(env, table):
@@ -330,11 +330,154 @@ def test_an_interrupt_passes_through(seated, error, where):
             raise error
         if where == "seat":
             await table.ask("player_0", "?")
-        await table.ask_all({"player_0": Query("?"), "player_1": Query("?")})
+        await table.ask_all(
+            {"player_0": Query("?"), "player_1": Query("?")}, on_out="skip" if where == "skip" else "release"
+        )
 
-    at = seated(OffTurnDeathEnv(2), {"player_0": interrupted, "player_1": hang})
-    with pytest.raises(error):
-        play(at, Script(coordinate), episode_timeout=5)
+    at = seated(OffTurnDeathEnv(2), {"player_0": raises, "player_1": hang}, pace=pace)
+    return at, Script(coordinate)
+
+
+@pytest.mark.parametrize("where", ["seat", "barrier", "coordinator"])
+def test_an_interrupt_passes_through(seated, where):
+    at, script = raising(seated, KeyboardInterrupt(), where)
+    with pytest.raises(KeyboardInterrupt):
+        play(at, script, episode_timeout=5)
+
+
+@pytest.mark.parametrize("where", ["seat", "barrier", "coordinator"])
+def test_an_exit_fails_the_episode_with_its_traceback(seated, where):
+    at, script = raising(seated, SystemExit(0), where)
+    episode = play(at, script, episode_timeout=5)
+    assert episode.status is EpisodeStatus.FAILED
+    assert "SystemExit" in episode.error and "raise error" in episode.error
+    assert "OffTurnDeathEnv (seed 7)" in episode.error
+    assert episode.outcome.get("out") == (None if where == "coordinator" else {"player_0": "failed"})
+
+
+def test_an_exit_in_a_final_prompt_fails_the_episode(seated):
+    def leave(observation):
+        raise SystemExit(0)
+
+    at = seated(SlowEnv(0), {"agent": hang}, turn_timeout=0.02)
+    at.seats["agent"].final_prompt = leave
+    episode = play(at)
+    assert episode.status is EpisodeStatus.FAILED and "SystemExit" in episode.error
+
+
+@pytest.mark.parametrize("where", ["seat", "barrier", "skip", "coordinator"])
+def test_e7_a_wrong_configuration_stops_everything_and_releases_the_partners(seated, where):
+    error, pace = ConfigError("the move is 3 tokens: raise max_tokens"), CountingPace()
+    at, script = raising(seated, error, where, pace)
+
+    async def main():
+        pace.enter()
+        with pytest.raises(ConfigError) as caught:
+            await play_episode(script, at.env, at.table, episode_timeout=5)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return caught.value
+
+    assert asyncio.run(main()) is error
+    assert (pace.count, pace.highest) == (1, 2 if where in ("barrier", "skip") else 1)
+
+
+def test_a_wrong_configuration_comes_out_of_a_task_group_and_of_a_limited_turn(seated):
+    def wrong(observation):
+        raise ConfigError("no such voice")
+
+    async def grouped(env, table):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(table.ask("player_0", "?"))
+            group.create_task(table.ask("player_1", "?"))
+
+    at = seated(OffTurnDeathEnv(2), {"player_0": hang, "player_1": wrong}, turn_timeout=5)
+    with pytest.raises(ConfigError, match="no such voice"):
+        play(at, Script(grouped))
+
+
+@pytest.mark.parametrize("agents", [["player_0", 5], [None], "player_0", None, 3])
+def test_agents_that_are_no_names_are_refused(seated, agents):
+    class Wrong(Script):
+        def agents(self, env):
+            return agents
+
+    async def nothing(env, table):
+        pass
+
+    with pytest.raises(ConfigError, match=r"Wrong.agents\(\) gave .* for 'OffTurnDeathEnv'; it must give a list of names"):
+        play(seated(OffTurnDeathEnv(2), {"player_0": "wait"}), Wrong(nothing))
+
+
+# scripts that never end
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_asking_on_and_on_who_has_left_is_an_error(seated, barrier):
+    asked = []
+
+    async def stubborn(env, table):
+        while len(asked) < 1000:
+            for agent in ("player_0", "player_1"):
+                asked.append(agent)
+                try:
+                    if barrier:
+                        await table.ask_all({agent: Query("?")}, on_out="release")
+                    else:
+                        await table.ask(agent, "?")
+                except SeatOut:
+                    continue
+
+    at = seated(OffTurnDeathEnv(2), {"player_0": verdict(Verdict.FORFEIT), "player_1": verdict(Verdict.FORFEIT)})
+    episode = play(at, Script(stubborn))
+    assert episode.status is EpisodeStatus.FAILED
+    assert "player_0 has left (forfeit) and was asked 10 times in a row while nothing else happened" in episode.error
+    assert len(asked) == 2 + 2 * 9 + 1  # both leave, both are refused nine times, then the first is asked once too often
+
+
+def test_who_has_left_may_be_asked_for_ever_while_the_game_goes_on(seated):
+    async def round_after_round(env, table):
+        await env.reset(table.seed)
+        for number in range(60):
+            for agent in ("player_0", "player_1"):
+                try:
+                    await table.ask(agent, str(number))
+                except SeatOut:
+                    continue
+        for _ in range(60):
+            try:
+                await table.ask("player_0", "?")
+            except SeatOut:
+                await env.live_agents()
+
+    at = seated(OffTurnDeathEnv(2), {"player_0": verdict(Verdict.FORFEIT), "player_1": "wait"})
+    episode = play(at, Script(round_after_round))
+    assert (episode.status, len(episode.turns)) == (EpisodeStatus.TERMINATED, 61)
+
+
+@pytest.mark.parametrize("what", ["env", "seat", "left", "over", "nobody"])
+def test_a_script_that_never_ends_meets_its_deadline(seated, what):
+    end = time.monotonic() + 20
+
+    async def endless(env, table):
+        if what == "over":
+            table.end("player_0", True, False)
+        while time.monotonic() < end:
+            try:
+                if what == "env":
+                    await env.reset(table.seed)
+                elif what == "nobody":
+                    await table.ask_all({})
+                else:
+                    await table.ask("player_0", "?")
+            except Exception:
+                continue
+
+    answer = verdict(Verdict.FORFEIT) if what == "left" else "wait"
+    start = time.monotonic()
+    at = seated(OffTurnDeathEnv(2), {"player_0": answer, "player_1": "wait"})
+    episode = play(at, Script(endless), episode_timeout=0.1)
+    assert "deadline" in episode.outcome and episode.status is EpisodeStatus.TRUNCATED
+    assert time.monotonic() - start < 15
 
 
 def test_an_interrupt_comes_out_of_a_loop_that_goes_on(seated):

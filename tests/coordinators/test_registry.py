@@ -17,7 +17,9 @@ def test_the_public_names():
         "Solo",
         "Table",
         "Turns",
+    "agents_of",
         "coordinator_factory",
+    "forget_failures",
         "make_coordinator",
         "play_episode",
     ]

@@ -62,4 +62,5 @@ def test_the_wrong_kind_of_environment_names_the_right_coordinator(seated):
     at = seated(OffTurnDeathEnv(), {})
     with pytest.raises(ConfigError, match="Solo plays solo environments, 'OffTurnDeathEnv' is aec; use coordinator 'turns'"):
         Solo().agents(at.env)
-    assert "use coordinator 'turns'" in play(at).error
+    with pytest.raises(ConfigError, match="use coordinator 'turns'"):
+        play(at)

@@ -1,6 +1,7 @@
 """Every row of the table of calls in the design, one by one."""
 
 import asyncio
+import json
 import logging
 
 import numpy as np
@@ -416,6 +417,52 @@ def test_notes_stand_in_the_outcome(seated):
     at = seated(SlowEnv(0), {"agent": "go"})
     at.table.note("winner", "agent")
     assert at.table.freeze().outcome == {"winner": "agent"}
+
+
+def test_notes_can_always_be_written_as_json(seated):
+    class Mute:
+        def __str__(self):
+            raise ValueError("no words")
+
+    class Odd(dict):
+        def items(self):
+            raise OSError
+
+    at = seated(SlowEnv(0), {"agent": "go"})
+    ring: dict = {"a": 1}
+    ring["me"], ring["twice"] = ring, [ring]
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    board = [1, 2]
+    for key, value in {
+        "ring": ring, "deep": deep, "huge": 10**5000, "small": 10**500, "mute": Mute(), "odd": Odd(a=1), "board": board,
+        "array": np.arange(3), "scalar": np.float32(0.5), "nan": float("nan"), "pair": (True, None), "keys": {1: {"a": {2}}},
+        "in_huge": [{"n": -(10**5000)}], "bytes": b"x",
+    }.items():  # fmt: skip
+        at.table.note(key, value)
+    at.table.note(3, "key")
+    board.append(3)
+    outcome = at.table.freeze().outcome
+    assert json.loads(json.dumps(outcome))["huge"] == hex(10**5000)
+    assert outcome["ring"]["a"] == 1 and isinstance(outcome["ring"]["me"], str)
+    assert outcome["small"] == 10**500 and outcome["in_huge"] == [{"n": hex(-(10**5000))}]
+    assert (outcome["mute"], outcome["bytes"]) == ("<Mute that has no text: ValueError>", "b'x'")
+    assert (outcome["board"], outcome["array"], outcome["scalar"], outcome["pair"]) == ([1, 2], [0, 1, 2], 0.5, [True, None])
+    assert outcome["keys"] == {"1": {"a": "{2}"}} and outcome["3"] == "key" and outcome["nan"] != outcome["nan"]
+
+
+def test_an_agent_is_named_by_a_text(seated):
+    at = seated(SlowEnv(0), {"agent": "go"})
+    with pytest.raises(CoordinationError, match=r"an agent's name is a text, given: 5"):
+        asyncio.run(at.table.ask(5, "?"))
+
+
+def test_a_mask_that_is_none_is_the_environments_fault_and_names_the_agent(seated):
+    at = seated(SlowEnv(0), {"agent": "go"})
+    with pytest.raises(EnvError, match=r"SlowEnv \(seed 7\): asking agent: the action mask is no list.*given: 'no'"):
+        asyncio.run(at.table.ask("agent", "?", mask="no"))
+    assert "out" not in at.table.freeze().outcome
 
 
 # forfeits and what they do to the others, opponents, seats

@@ -63,6 +63,34 @@ def test_a_function_by_its_module(build, monkeypatch):
     assert make_credit("my_credit:constant", value=2.0)(build.solo([5.0]), {}).advantages == {"0/0": (2.0,)}
 
 
+def raises(groups, state):
+    raise IndexError("no groups")
+
+
+def needs_more(groups, state, *, epsilon):
+    return CreditResult({})
+
+
+WRONG = {
+    "builtins:len": "credit function 'builtins:len' cannot be used: .*too many positional arguments",
+    "builtins:input": "credit function 'builtins:input' cannot be used: .*too many positional arguments",
+    "builtins:print": "credit function 'builtins:print' returns a NoneType; it must return a CreditResult",
+    "builtins:dict": "'builtins:dict' is no credit function: no signature",
+    "math:pi": "'math:pi' is no credit function: 3.14.* is not a callable object",
+    "my_credit:raises": "credit function 'my_credit:raises' cannot be used: without groups it raises IndexError: no groups",
+    "my_credit:needs_more": "'my_credit:needs_more' cannot be used: .* missing a required argument: 'epsilon'",
+}
+
+
+@pytest.mark.parametrize(("id", "message"), WRONG.items(), ids=WRONG)
+def test_what_is_no_credit_function_is_told_with_its_name(id, message, monkeypatch):
+    module = ModuleType("my_credit")
+    module.raises, module.needs_more = raises, needs_more
+    monkeypatch.setitem(sys.modules, "my_credit", module)
+    with pytest.raises(ConfigError, match=message):
+        make_credit(id)
+
+
 @pytest.mark.parametrize("id", ALL)
 def test_nothing_gives_nothing(id):
     assert make_credit(id)([], {}) == CreditResult({})

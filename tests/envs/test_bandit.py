@@ -1,5 +1,6 @@
 import warnings
 
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -37,10 +38,36 @@ def test_pays_with_the_arm_s_probability_by_its_own_generator():
     assert rewards("a") == rewards("a")
 
 
-@pytest.mark.parametrize("means", [[], [0.5] * 27, [1.5], [-0.1]])
+@pytest.mark.parametrize(
+    "means",
+    [
+        [],
+        [0.5] * 27,
+        [1.5],
+        [-0.1],
+        "abc",
+        "",
+        [[1]],
+        [float("nan")],
+        [float("inf")],
+        ["0.5"],
+        [None],
+        [True],
+        0.5,
+        None,
+        {0.5: 1},
+        [10**400],
+        np.array(0.5),
+        np.array([[0.5]]),
+    ],
+)
 def test_means_that_are_no_probabilities_are_refused(means):
-    with pytest.raises(ConfigError, match="1 to 26 probabilities"):
+    with pytest.raises(ConfigError, match="1 to 26 probabilities.*given: "):
         Bandit(means=means)
+
+
+def test_means_may_be_an_array_or_whole_numbers():
+    assert Bandit(np.array([0.25, 1.0])).action_space == Bandit((0, 1)).action_space
 
 
 def test_an_arm_that_is_not_there_is_an_error():

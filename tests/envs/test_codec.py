@@ -67,6 +67,41 @@ class TestDiscrete:
         with pytest.raises(EnvError, match="no legal action"):
             codec(Discrete(3)).sample(1, [0, 0, 0])
 
+    @pytest.mark.parametrize("size", [2, 5000])
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "no", 5, [float("nan"), 1], [[1], [0]], [2.5, -1], {"x": 1}, [None, "x"], [2, 0], [-1, 1], [1, 256], 1.0,
+            np.array([[1, 0]]), np.array(1), np.array([1, 3]), np.array([2, 1], np.int8), np.array([-1, 1], np.int8),
+            np.array(["1", "0"]), np.array([1, None]), np.array([0.5, 1]), {0, 1}, ..., [1j, 0], b"\0\1",
+        ],
+        ids=repr,
+    )  # fmt: skip
+    def test_a_mask_that_is_none_is_refused(self, size, wrong):
+        for call in (lambda s, m: s.parse("0", m), lambda s, m: s.legal(m), lambda s, m: s.sample(1, m)):
+            with pytest.raises(EnvError, match=r"mask is no list or array of one dimension.*Discrete.*given: "):
+                call(codec(Discrete(size)), wrong)
+
+    @pytest.mark.parametrize("size", [3, 5000])
+    def test_a_mask_may_have_any_type_of_numbers(self, size):
+        kinds = [np.int8, np.uint8, np.bool_, np.int64, np.float32]
+        flags = [0, 1, 1, *[0] * (size - 3)]
+        masks = [np.array(flags, kind) for kind in kinds]
+        masks += [flags, tuple(flags), list(map(bool, flags)), list(map(float, flags)), list(masks[2]), list(masks[4])]
+        masks += [np.repeat(masks[0], 2)[::2], masks[0].view(type("Own", (np.ndarray,), {}))]
+        space = codec(Discrete(size))
+        for mask in masks:
+            assert space.legal(mask) == (1, 2) and space.parse("1", mask) == 1
+            with pytest.raises(InvalidAction):
+                space.parse("0", mask)
+
+    def test_a_mask_that_allows_nothing_is_the_environment_s_fault(self):
+        for space in (codec(Discrete(3)), codec(Discrete(5000))):
+            mask = np.zeros(space.action_space.n, np.int8)
+            for call in (lambda s, m: s.parse("0", m), lambda s, m: s.legal(m), lambda s, m: s.sample(1, m)):
+                with pytest.raises(EnvError, match="no legal action"):
+                    call(space, mask)
+
     def test_large_spaces_are_not_listed(self):
         space = codec(Discrete(10**9, start=-5))
         assert space.legal() is None and space.parse("-5") == -5 and space.parse("999999994") == 10**9 - 6

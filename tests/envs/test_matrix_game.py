@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from opentinker.envs.games.matrix_game import MatrixGame
@@ -82,6 +83,12 @@ def test_the_tree_of_several_rounds_shows_what_the_environment_shows():
     assert tree.returns(state) == total == {"player_0": 1.0, "player_1": -1.0}
 
 
+def test_the_table_may_be_an_array():
+    env = MatrixGame(np.array([[[1, 0]], [[0, 1.5]]]))
+    env.reset()
+    assert env.step({"player_0": "b", "player_1": "a"})[1] == {"player_0": 0.0, "player_1": 1.5}
+
+
 def test_names_of_actions():
     env = MatrixGame([[[1, 0]], [[0, 1]]], actions=[["up", "down"], ["only"]])
     assert env.action_space("player_0").choices == ("up", "down") and env.action_space("player_1").choices == ("only",)
@@ -99,6 +106,42 @@ def test_names_of_actions():
         ({"actions": ["a", "b", "b"]}, "3 and 3 different choices"),
         ({"rounds": 0}, "at least 1, given: 0"),
         ({"payoffs": [[[0, 0]] * 27]}, "needs names"),
+        *[
+            ({"payoffs": wrong}, "equal rows of pairs of numbers .*given: ")
+            for wrong in (
+                [[1, 2], [3]],
+                [1, 2],
+                3,
+                None,
+                {"a": 1},
+                [["ab"]],
+                [[[1, "2"]]],
+                [[[1, None]]],
+                [[[1, float("nan")]]],
+                [[[1, float("inf")]]],
+                [[[True, False]]],
+                [[[[1], 2]]],
+                [[[10**400, 1]]],
+                [[]],
+                np.zeros((2, 2)),
+            )
+        ],
+        *[
+            ({"actions": wrong}, "list of names for both players, or two lists of names, given: ")
+            for wrong in (
+                "abc",
+                5,
+                [1, 2, 3],
+                [["a", "b", "c"], [1, 2, 3]],
+                [["a", "b", "c"]],
+                [["a"], "b"],
+                ["a", "b", " "],
+                {},
+            )
+        ],
+        ({"actions": []}, "3 and 3 different choices"),
+        *[({"rounds": wrong}, "whole number, at least 1, given: ") for wrong in (-1, 1.5, "3", True, None, float("nan"))],
+        ({"show_payoffs": "no"}, "true or false, given: 'no'"),
     ],
 )
 def test_arguments_that_make_no_game_are_refused(arguments, message):

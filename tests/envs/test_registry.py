@@ -7,7 +7,7 @@ import pytest
 from opentinker.envs import env_ids, make_env, open_env, register_env
 from opentinker.envs.registry import ENVS
 from opentinker.envs.tasks.bandit import Bandit
-from opentinker.errors import ConfigError, DuplicateId, UnknownId
+from opentinker.errors import ConfigError, DuplicateId, EnvError, UnknownId
 from opentinker.testing.envs import SlowEnv
 
 
@@ -128,6 +128,43 @@ def test_an_id_far_from_all_lists_ours_and_the_other_forms():
 def test_what_cannot_be_made_says_what_to_do(id, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         make_env(id, **kwargs)
+
+
+class Picky(SlowEnv):
+    def __init__(self, error=None, **more):
+        super().__init__()
+        if error is not None:
+            raise error
+
+
+@pytest.mark.parametrize("isolation", ["inline", "thread"])
+def test_arguments_that_a_constructor_refuses_are_a_matter_of_configuration(isolation):
+    with pytest.raises(
+        ConfigError, match=r"'gymnasium/FrozenLake-v1' cannot be made with \{'map_name': 'zz'\}: KeyError: 'zz'"
+    ) as caught:
+        open_env("gymnasium/FrozenLake-v1", {"map_name": "zz"}, isolation=isolation)
+    assert type(caught.value.__cause__) is KeyError
+
+
+@pytest.mark.parametrize("kind", [TypeError, ValueError, KeyError, AssertionError])
+def test_only_what_was_given_can_be_wrong(monkeypatch, kind):
+    monkeypatch.setattr(ENVS, "_entries", dict(ENVS._entries))
+    register_env("picky", Picky)
+    register_env("broken", lambda: Picky(kind("deep down")))
+    with pytest.raises(ConfigError, match=f"'picky' cannot be made with .*: {kind.__name__}: .*deep down"):
+        make_env("picky", error=kind("deep down"))
+    with pytest.raises(OSError, match="disk"):
+        make_env("picky", error=OSError("disk"))
+    with pytest.raises(EnvError, match=f"raised in open: {kind.__name__}"):
+        open_env("broken")
+
+
+def test_an_argument_may_have_any_name(monkeypatch):
+    monkeypatch.setattr(ENVS, "_entries", dict(ENVS._entries))
+    register_env("picky", Picky)
+    assert open_env("picky", {"id": 3, "kwargs": 4}, isolation="inline").kind == "solo"
+    with pytest.raises(ConfigError, match="keywords must be strings"):
+        open_env("bandit", {1: 2})
 
 
 def test_a_missing_package_is_named(monkeypatch):

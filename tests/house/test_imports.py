@@ -13,7 +13,7 @@ LAYERS = (
     ("envs",),
     ("coordinators",),
     ("players", "formats", "encoding", "render", "dialogue", "seats", "sampling", "credit", "samples"),
-    ("rollout",),
+    ("cast", "rollout"),
     ("training",),
     ("league",),
     ("report",),

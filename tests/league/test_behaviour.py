@@ -7,12 +7,12 @@ import asyncio
 import pytest
 import torch
 
+from opentinker.cast import Cast
 from opentinker.config import load_config
 from opentinker.envs import open_env
 from opentinker.errors import ConfigError
 from opentinker.league.behaviour import Probe
 from opentinker.league.exploitability import exploitability
-from opentinker.rollout import Cast
 from opentinker.sampling.hf import HFSampler
 from opentinker.sampling.tiny import build_tiny
 

@@ -1,3 +1,4 @@
+import logging
 import math
 
 import matplotlib.figure
@@ -111,3 +112,34 @@ def test_an_existing_picture_is_replaced(tmp_path):
     file.write_bytes(b"old")
     plot_curves(rows_of(2), file, "kuhn")
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+ODD = ["\ud800", "a\0b\n\x1b", "$\ud800$", "$", r"\$x", "漢字", "\ue000\U000fffff", "\u2028", "x" * 5000, "_$_", ""]
+
+
+@pytest.mark.parametrize("title", ODD, ids=ascii)
+def test_no_name_and_no_title_fails_a_finished_run(tmp_path, title):
+    rows = [{"step": n, **{f"rollout/{name}/return_mean": n for name in ODD}} for n in range(2)]
+    assert ink(plot_curves(rows, tmp_path / "a.png", title)) > 50
+
+
+def test_what_cannot_be_drawn_is_replaced(tmp_path, drawn):
+    plot_curves([{"step": 0, "rollout/$a\ud800\nb/return_mean": 1}], tmp_path / "a.png", "$\ud800")
+    (axes,) = drawn[0].axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [r"\$a" + "\ufffd\ufffdb"]
+    assert drawn[0].get_suptitle() == r"\$" + "\ufffd"
+
+
+def test_figures_that_no_axis_holds_are_left_out(tmp_path, drawn):
+    values = [1e308, -1e308, 10**400, "1", [1], 0.5]
+    plot_curves([{"step": n, "rollout/a/return_mean": value} for n, value in enumerate(values)], tmp_path / "a.png", "t")
+    (line,) = drawn[0].axes[0].lines
+    assert line.get_xydata().tolist() == [[5, 0.5]]
+
+
+def test_a_picture_that_cannot_be_written_is_logged(tmp_path, caplog):
+    (tmp_path / "report").touch()
+    with caplog.at_level(logging.WARNING):
+        file = plot_curves(rows_of(2), tmp_path / "report" / "a.png", "t")
+    assert not file.exists()
+    assert "cannot write the curves to " in caplog.text

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from opentinker.config import PolicyConfig, TrainConfig
-from opentinker.errors import CheckpointError, ConfigError, UnknownId
+from opentinker.errors import CheckpointError, ConfigError, TrainingFailed, UnknownId
 from opentinker.training.host import LocalHost
 from opentinker.types import PolicyRef, SamplingParams
 
@@ -177,6 +177,13 @@ def test_a_gradient_that_is_not_finite_changes_no_weights_and_is_counted(sample,
     assert result.metrics["skipped_steps"] == 1 and same(before, bits(host, "learner"))
     assert "the gradient is not finite" in caplog.text
     host.close()
+
+
+def test_an_update_that_ruins_the_weights_is_an_error_that_names_the_policy_and_the_rate(sample):
+    host = make_host(learner={})
+    told = r"policy 'learner': .* weights are no numbers .*train\.optim\.lr \(it was 1e\+39\)"
+    with pytest.raises(TrainingFailed, match=told):
+        host.update("learner", play(host, sample), lr=1e39)
 
 
 def test_updates_leave_torchs_generator_as_it_was(host, sample):

@@ -1,0 +1,175 @@
+"""Who sits where: the configuration's `agents`, resolved to seats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+from opentinker.config import RunConfig, SeatConfig, Window
+from opentinker.errors import ConfigError
+from opentinker.players import ScriptedPlayer, Situation, make_player
+from opentinker.render import Renderer, make_renderer
+from opentinker.seats import InvalidRule, PolicySeat, ScriptedSeat
+from opentinker.seeding import Key
+from opentinker.types import (
+    ActionText,
+    Attempt,
+    Decision,
+    Pace,
+    PolicyRef,
+    Sampler,
+    SamplingParams,
+    Seat,
+    Verdict,
+)
+
+MOST_ACTIONS = 64
+"""Legal actions that a look tries."""
+
+
+class PacedSampler(Sampler, Pace, Protocol):
+    """A sampler that can wait until every live coroutine has asked."""
+
+
+class Serving(Protocol):
+    """What a rollout needs of a policy host."""
+
+    @property
+    def sampler(self) -> PacedSampler:
+        """Draws the policies' completions."""
+
+    def tokenizer(self, policy: str) -> Any:
+        """The policy's Hugging Face tokenizer."""
+
+    def max_context(self, policy: str) -> int | None:
+        """Tokens that prompt and completion may have together."""
+
+
+class Cast:
+    """Who sits where: agent names and globs of the configuration, resolved to seats."""
+
+    def __init__(self, config: RunConfig, host: Serving) -> None:
+        self.config = config
+        self.host = host
+        self._renderers: dict[str, Renderer] = {}
+        self._players: dict[str, ScriptedPlayer] = {
+            seat.player: make_player(seat.player) for seat in config.agents.values() if seat.player is not None
+        }
+
+    def seat_config(self, agent: str) -> SeatConfig:
+        """The entry of `agents` for an agent: its exact name, else the first glob that matches.
+
+        Raises:
+            ConfigError: nothing matches.
+        """
+        agents = self.config.agents
+        if agent in agents:
+            return agents[agent]
+        for pattern, seat in agents.items():
+            if fnmatchcase(agent, pattern):
+                return seat
+        raise ConfigError(
+            f"agent {agent!r} of {self.config.env.id!r} has no seat: `agents` has {sorted(agents)}; add it or a glob"
+        )
+
+    def policy_of(self, agent: str) -> PolicyRef | None:
+        """The policy in an agent's seat; None for scripted ones."""
+        name = self.seat_config(agent).policy
+        return PolicyRef.parse(name) if name is not None else None
+
+    def renderer(self, policy: str) -> Renderer:
+        """The policy's renderer, made once."""
+        if policy not in self._renderers:
+            self._renderers[policy] = make_renderer(self.host.tokenizer(policy))
+        return self._renderers[policy]
+
+    def seat(
+        self, agent: str, seed_key: tuple[Key, ...], place: tuple[int, int], driver: ScriptedPlayer | None = None
+    ) -> Seat:
+        """A fresh seat for one episode."""
+        chosen = self.seat_config(agent)
+        if chosen.policy is None:
+            assert chosen.player is not None
+            return ScriptedSeat(
+                agent,
+                self._players[chosen.player],
+                role=chosen.role,
+                seed_key=seed_key,
+                place=place,
+                rule=_rule(chosen) if "on_invalid" in chosen.model_fields_set else None,
+            )
+        ref = PolicyRef.parse(chosen.policy)
+        policy = self.config.policies[ref.name]
+        sampling = policy.sampling
+        return PolicySeat(
+            agent,
+            ref=ref,
+            sampler=self.host.sampler,
+            renderer=self.renderer(ref.name),
+            params=SamplingParams(
+                sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, tuple(sampling.stop)
+            ),
+            role=chosen.role,
+            system=chosen.system,
+            memory=chosen.memory.window if isinstance(chosen.memory, Window) else chosen.memory,
+            format=chosen.format,
+            rule=_rule(chosen),
+            trainable=policy.trainable and ref.version == "latest",
+            seed_key=seed_key,
+            place=place,
+            max_context=self.host.max_context(ref.name),
+            driver=driver,
+        )
+
+
+def _rule(seat: SeatConfig) -> InvalidRule:
+    rule = seat.on_invalid
+    return InvalidRule(rule.then, rule.retry, rule.penalty, rule.others)
+
+
+class Look:
+    """Sits in for an agent's seat, looks at its first prompt, and leaves."""
+
+    trainable = False
+
+    def __init__(self, cast: Cast, agent: str, drivable: bool) -> None:
+        """A look at what an agent would be asked.
+
+        Args:
+            cast: gives the real seat.
+            agent: whose seat it is.
+            drivable: check that a policy could say every legal action.
+        """
+        self._cast, self._drivable = cast, drivable
+        self._seat = cast.seat(agent, (), (0, 0))
+        self.agent, self.role, self.policy, self.label = agent, self._seat.role, self._seat.policy, self._seat.label
+        self.tokens = 0
+        """Of the first prompt."""
+
+    async def decide(self, observation: str, space: ActionText, mask: Any = None) -> Decision:
+        """Leaves. Raises `ConfigError` where a legal action does not fit into the policy's `max_tokens`."""
+        how = space.describe(mask)
+        self.tokens = len(self._seat.final_prompt(f"{observation}\n{how}" if how else observation))
+        if self._drivable and self.policy is not None:
+            for action in (space.legal(mask) or ())[:MOST_ACTIONS]:
+                driven = self._cast.seat(self.agent, (), (0, 0), driver=Constant(action))
+                await driven.decide(observation, space, mask)
+        return Decision((Attempt((), None, "", None, valid=False),), None, Verdict.TRUNCATE, "only looked")
+
+    def tell(self, sender: str, text: str) -> None:
+        self._seat.tell(sender, text)
+
+    def final_prompt(self, observation: str) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A scripted player that takes one action whatever it sees: asked with it, a seat shows its prompt and its ids."""
+
+    action: Any
+
+    def __call__(self, situation: Situation) -> Any:
+        """The action."""
+        return self.action
