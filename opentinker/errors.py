@@ -141,9 +141,6 @@ class RolloutFailed(OpenTinkerError, RuntimeError):
         super().__init__(message)
         self.episodes = tuple(episodes)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.episodes)
-
 
 class TrainingFailed(OpenTinkerError, RuntimeError):
     """An update left a policy's weights useless; nothing was saved after it."""

@@ -65,8 +65,8 @@ def load_object(path: str) -> Any:
         raise ConfigError(f"{path!r} is not of the form 'package.module:Name'")
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"cannot import {module_name!r} of {path!r}: {error}") from error
+    except Exception as error:  # a user's module may raise anything, a SyntaxError for instance
+        raise ConfigError(f"cannot import {module_name!r} of {path!r}: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)

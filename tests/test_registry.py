@@ -60,8 +60,8 @@ def test_what_a_module_lacks_is_told_with_a_near_name():
         load_object("math:zzzzzz")
 
 
-def test_an_error_inside_the_imported_module_is_its_own(tmp_path, monkeypatch):
-    (tmp_path / "ot_raising_probe.py").write_text("1 / 0\n")
+def test_a_module_that_cannot_be_read_is_told_with_its_own_error(tmp_path, monkeypatch):
+    (tmp_path / "ot_broken_module.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        load_object("ot_raising_probe:x")
+    with pytest.raises(ConfigError, match="cannot import 'ot_broken_module'.*SyntaxError"):
+        load_object("ot_broken_module:f")
