@@ -37,8 +37,9 @@ class Evaluator:
         try:
             tree: GameTree = await env.call("tree")
         except EnvError as error:
+            why = "has none" if isinstance(error.__cause__, AttributeError) else f"failed to give one: {error}"
             raise ConfigError(
-                f"evaluate.metrics: exploitability needs a game tree, and {config.env.id!r} gives none: {error}"
+                f"evaluate.metrics: exploitability needs a game tree, a method `tree()`; {config.env.id!r} {why}"
             ) from error
         return cls(config, tree, await Probe.open(tree, config, cast, host, env))
 

@@ -217,7 +217,7 @@ def _is_begun(path: Path, config: RunConfig, resume: bool) -> bool:
         done = rows[-1]["step"] if rows else 0
         raise RunExists(
             f"run {config.name!r} exists in {path} ({done} of {config.train.steps} steps); "
-            f"go on with --resume, or start another with name=…"
+            f"go on with --resume (resume=True from Python), or start another with name=…"
         )
     _refuse_another_configuration(path, config)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -34,6 +34,9 @@ def _lines(model: type[Settings], indent: str) -> list[str]:
 
 def _line(head: str, field: FieldInfo, inner: type[Settings] | None) -> str:
     notes = [field.description or ""]
+    choices = _choices(field.annotation)
+    if len(choices) > 1:
+        notes.append(f"one of {', '.join(choices)}")
     if field.is_required():
         notes.insert(0, "required")
     elif inner is None:
@@ -41,6 +44,13 @@ def _line(head: str, field: FieldInfo, inner: type[Settings] | None) -> str:
     elif field.default is None:
         notes.insert(0, "null unless given")
     return f"{head}  # {'; '.join(note for note in notes if note)}"
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The words a field allows, where it allows some."""
+    if get_origin(annotation) is Literal:
+        return [word for word in get_args(annotation) if isinstance(word, str)]
+    return [word for inner in get_args(annotation) for word in _choices(inner)]
 
 
 def _show(value: Any) -> str:

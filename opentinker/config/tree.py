@@ -162,7 +162,9 @@ class PolicyConfig(Settings):
     """One set of weights."""
 
     model: Line = Field(description="tiny, a local folder or a hub id")
-    adapter: AdapterConfig | None = Field(default=None, description="null trains all weights")
+    adapter: AdapterConfig | None = Field(
+        default=None, description="LoRA; not supported in this version: leave it null, which trains all weights"
+    )
     trainable: bool = Field(default=True, description="false: frozen, never changed")
     sampling: SamplingConfig = Field(default=SamplingConfig(), description="how its tokens are drawn")
     seed: int | None = Field(
