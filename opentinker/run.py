@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -110,6 +110,8 @@ def train(
         ConfigError: anything wrong with the configuration, before anything starts.
         RunExists: a run of this name exists and `resume` is false, or another process holds it.
         RolloutFailed: too many episodes of a step failed.
+        TrainingFailed: an update left weights that are no numbers.
+        CheckpointError: a checkpoint could not be written, or what is there must not be passed over.
         Interrupted: a signal asked to stop; the run was saved.
     """
     settings = load_config(config, overrides)
@@ -138,12 +140,12 @@ async def _train(config: RunConfig, resume: bool, progress: Progress) -> RunResu
     )
     try:
         trainer = Trainer(config, host, progress)
-        await trainer.check()
-        folder = RunFolder.open(config, resume)
         try:
-            return await trainer.run(folder)
+            await trainer.check()
+            with closing(RunFolder.open(config, resume)) as folder:
+                return await trainer.run(folder)
         finally:
-            folder.close()
+            await trainer.rollout.close()
     finally:
         host.close()
 
@@ -183,13 +185,10 @@ class Trainer:
 
     async def run(self, folder: RunFolder) -> RunResult:
         """Trains from the last checkpoint, or from the start, to the last step."""
-        try:
-            with StopRequest() as stop, rare_collections():
-                done = await self._begin(folder, stop)
-                self.progress.begin(self.config, done)
-                await self._steps(folder, done, stop)
-        finally:
-            await self.rollout.close()
+        with StopRequest() as stop, rare_collections():
+            done = await self._begin(folder, stop)
+            self.progress.begin(self.config, done)
+            await self._steps(folder, done, stop)
         rows = folder.read_metrics()
         curves = plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
         return RunResult(folder.path, rows, curves, self.config.seed)
