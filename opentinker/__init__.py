@@ -16,6 +16,7 @@ from opentinker.types import Completion, Episode, Group, PolicyRef, Sample, Samp
 if TYPE_CHECKING:
     from opentinker.config import load_config
     from opentinker.coordinators import Coordinator, Query, Table
+    from opentinker.credit import make_credit
     from opentinker.envs import (
         TextAECEnv,
         TextCodec,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from opentinker.rollout import rollout
     from opentinker.run import train
+    from opentinker.samples import to_samples
     from opentinker.training.host import LocalHost
 
 __version__ = "0.1.0.dev0"
@@ -57,9 +59,11 @@ __all__ = [
     "__version__",
     "check_env",
     "load_config",
+    "make_credit",
     "make_env",
     "register_env",
     "rollout",
+    "to_samples",
     "train",
 ]
 
@@ -74,9 +78,11 @@ _LAZY = {
     "TextParallelEnv": "opentinker.envs",
     "TextSpace": "opentinker.envs",
     "check_env": "opentinker.envs",
+    "make_credit": "opentinker.credit",
     "make_env": "opentinker.envs",
     "register_env": "opentinker.envs",
     "rollout": "opentinker.rollout",
+    "to_samples": "opentinker.samples",
     "train": "opentinker.run",
     "LocalHost": "opentinker.training.host",
 }

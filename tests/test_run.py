@@ -245,3 +245,21 @@ def test_a_second_run_in_one_process_at_the_same_time_is_refused(tmp_path):
 
     with _ONE_RUN, pytest.raises(ConfigError, match="another run trains in this process"):
         train(_config(tmp_path))
+
+
+def test_a_loop_of_ones_own_is_made_of_public_calls(tmp_path):
+    import opentinker
+
+    rules = [f"agents.{agent}.on_invalid={{penalty: -1}}" for agent in ("player_0", "player_1")]
+    config = opentinker.load_config(_config(tmp_path), rules)
+    host = opentinker.LocalHost(config.policies, config.train, seed=1, threads=1)
+    credit, state = opentinker.make_credit("rae"), {}
+    for step in (1, 2):
+        groups = opentinker.rollout(config, host, step=step)
+        result = credit(groups, state)
+        state = result.state
+        samples, _ = opentinker.to_samples(groups, result.advantages)
+        for policy in config.policies:
+            update = host.update(policy, [sample for sample in samples if sample.policy == policy], lr=1e-3)
+            assert update.version == step
+    host.close()

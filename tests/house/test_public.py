@@ -38,9 +38,11 @@ PUBLIC = [
     "__version__",
     "check_env",
     "load_config",
+    "make_credit",
     "make_env",
     "register_env",
     "rollout",
+    "to_samples",
     "train",
 ]
 
