@@ -111,7 +111,9 @@ def test_p6_a_killed_process_holds_nothing(run, config):
     with hold_elsewhere(run.path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    RunFolder.open(config, resume=True).close()
+    taken_over = RunFolder.open(config, resume=True)
+    taken_over.close()
+    assert taken_over.path == run.path
 
 
 def test_p6_the_same_process_cannot_hold_a_run_twice(run, config):
@@ -151,7 +153,9 @@ def test_p6_another_configuration_is_refused_with_the_keys_that_differ(run, tmp_
 def test_a_run_folder_may_move(run, tmp_path):
     run.close()
     (tmp_path / "runs").rename(tmp_path / "moved")
-    RunFolder.open(config_in(tmp_path, f"runs_dir={tmp_path / 'moved'}"), resume=True).close()
+    moved = RunFolder.open(config_in(tmp_path, f"runs_dir={tmp_path / 'moved'}"), resume=True)
+    moved.close()
+    assert moved.path == tmp_path / "moved" / run.path.name
 
 
 @pytest.mark.parametrize(

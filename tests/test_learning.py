@@ -32,8 +32,9 @@ def test_kuhn_by_self_play(tmp_path, seed):
 
 
 @pytest.mark.slow
-def test_kuhn_with_a_policy_for_each_seat(tmp_path):
-    result = train(CONFIGS / "kuhn_two_policies.yaml", f"runs_dir={tmp_path}", "seed=201")
+@pytest.mark.parametrize("seed", [201, 202, 203])
+def test_kuhn_with_a_policy_for_each_seat(tmp_path, seed):
+    result = train(CONFIGS / "kuhn_two_policies.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
     assert result.last("eval/exploitability/ema") <= 0.06
 
 
@@ -56,6 +57,7 @@ def test_the_best_arm_of_a_bandit(tmp_path):
 
 
 @pytest.mark.slow
-def test_rock_paper_scissors_in_parallel(tmp_path):
-    result = train(CONFIGS / "rps_parallel.yaml", f"runs_dir={tmp_path}", "seed=201")
+@pytest.mark.parametrize("seed", [201, 202, 203])
+def test_rock_paper_scissors_in_parallel(tmp_path, seed):
+    result = train(CONFIGS / "rps_parallel.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
     assert result.last("eval/exploitability/average") <= 0.1
