@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import traceback
 from collections.abc import Coroutine, Iterable, Sequence
 
+from opentinker.coordinators.failures import log_failure
 from opentinker.errors import SeatOut
 from opentinker.types import Pace
-
-log = logging.getLogger(__name__)
 
 
 async def together(coroutines: Sequence[Coroutine[None, None, None]], pace: Pace | None) -> None:
@@ -89,6 +88,9 @@ class _Leaver:
         if self.first is None:
             self.first = error
         elif error is not None and not isinstance(error, SeatOut):  # a player's leaving is on the episode's record
-            log.warning("one more error at a barrier that had failed", exc_info=error)
+            log_failure(
+                f"one more error at a barrier that had failed: {type(error).__name__}: {error}\n"
+                + "".join(traceback.format_exception(error))
+            )
         if self._pace is not None and self._left:
             self._pace.leave()

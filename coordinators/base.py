@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from opentinker.errors import ConfigError
+from opentinker.errors import ConfigError, EnvError
 from opentinker.types import ActionText, AgentID
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from opentinker.envs.handle import EnvHandle
 
 EnvKind = Literal["solo", "aec", "parallel"]
+
+_RETURNED = {2: "observation, info", 5: "observation, reward, terminated, truncated, info"}
 
 _COORDINATOR_OF: dict[str, str] = {"solo": "solo", "aec": "turns", "parallel": "simultaneous"}
 
@@ -88,6 +90,45 @@ def agents_of(coordinator: Coordinator, env: EnvHandle) -> list[AgentID]:
 def mask_in(info: Any) -> Any:
     """The `action_mask` of an environment's info, or None."""
     return info.get("action_mask") if info else None
+
+
+def final_in(info: Any, observation: Any) -> Any:
+    """What an agent saw at the end: a wrapper that has begun the next episode already keeps it in its info.
+
+    Gymnasium's name for it was `final_observation` before version 1.1 and is `final_obs` since.
+    """
+    for name in ("final_obs", "final_observation"):
+        if info and info.get(name) is not None:
+            return info[name]
+    return observation
+
+
+def unpack(given: Any, n: int, call: str, env: EnvHandle) -> Any:
+    """What an environment's call returned, if it is n values.
+
+    Raises:
+        EnvError: it is not.
+    """
+    if isinstance(given, (tuple, list)) and len(given) == n:
+        return given
+    what = f"{len(given)} values" if isinstance(given, (tuple, list)) else f"a {type(given).__name__}"
+    raise EnvError(f"{env.id!r} returned {what} from {call}; return a tuple of {n} ({_RETURNED[n]})")
+
+
+def strangers(known: Collection[str], named: Iterable[str], env: EnvHandle) -> None:
+    """Refuses agents that an environment had not announced.
+
+    Args:
+        known: the environment's `possible_agents`; empty: it does not say, and any will do.
+        named: who is named now.
+        env: for the message.
+
+    Raises:
+        EnvError: one is none of them.
+    """
+    for agent in named:
+        if known and agent not in known:
+            raise EnvError(f"{env.id!r} named the agent {agent!r}, which is none of its possible_agents: {sorted(known)}")
 
 
 def check_cap(max_turns: int | None) -> int | None:

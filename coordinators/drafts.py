@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from opentinker.errors import CoordinationError
 from opentinker.types import ActionText, AgentID, Attempt, Decision, Seat, Turn, Verdict
@@ -57,13 +58,15 @@ class Player:
 
     __slots__ = (
         "agent", "busy", "codec", "decisions", "drops_others", "ended", "final", "last", "out", "pending", "refused",
-        "reward", "role", "seat", "truncated",
+        "reward", "role", "seat", "see", "truncated",
     )  # fmt: skip
 
     def __init__(self, agent: AgentID, seat: Seat) -> None:
         self.agent = agent
         self.seat = seat
         self.role = seat.role
+        self.see: Callable[[Any], None] | None = getattr(seat, "see", None)
+        """Takes the raw observation of a question, where the seat wants it."""
         self.codec: ActionText | None = None
         """The environment's actions for this agent, looked up at its first decision."""
         self.decisions = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentinker.coordinators.base import Coordinator, Query, check_cap, mask_in
+from opentinker.coordinators.base import Coordinator, Query, check_cap, mask_in, strangers, unpack
 
 if TYPE_CHECKING:
     from opentinker.coordinators.table import Table
@@ -29,13 +29,16 @@ class Simultaneous(Coordinator):
 
     async def play(self, env: EnvHandle, table: Table) -> None:
         """Plays one episode."""
-        observations, infos = await env.reset(table.seed)
+        known = frozenset(env.possible_agents)
+        observations, infos = unpack(await env.reset(table.seed), 2, "reset", env)
+        strangers(known, observations, env)
         ended: set[str] = set()
         turns = 0
         while live := [agent for agent in observations if agent not in ended]:
             queries = {agent: Query(observations[agent], mask=mask_in(infos.get(agent))) for agent in live}
             actions = await table.ask_all(queries)
-            observations, rewards, terminated, truncated, infos = await env.step(actions)
+            observations, rewards, terminated, truncated, infos = unpack(await env.step(actions), 5, "step", env)
+            strangers(known, (*observations, *rewards), env)
             turns += 1
             for agent, reward in rewards.items():
                 table.reward(agent, reward)

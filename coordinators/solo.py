@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opentinker.coordinators.base import Coordinator, check_cap, mask_in
+from opentinker.coordinators.base import Coordinator, check_cap, final_in, mask_in, unpack
 
 if TYPE_CHECKING:
     from opentinker.coordinators.table import Table
@@ -27,16 +27,16 @@ class Solo(Coordinator):
     async def play(self, env: EnvHandle, table: Table) -> None:
         """Plays one episode."""
         (agent,) = self.agents(env)
-        observation, info = await env.reset(table.seed)
+        observation, info = unpack(await env.reset(table.seed), 2, "reset", env)
         turns = 0
         while True:
             action = await table.ask(agent, observation, mask=mask_in(info))
-            observation, reward, terminated, truncated, info = await env.step(action)
+            observation, reward, terminated, truncated, info = unpack(await env.step(action), 5, "step", env)
             table.reward(agent, reward)
             turns += 1
             if not (terminated or truncated) and turns == self.max_turns:
                 truncated = True
                 table.note("max_turns", turns)
             if terminated or truncated:
-                table.end(agent, terminated, truncated, observation=observation)
+                table.end(agent, terminated, truncated, observation=final_in(info, observation))
                 return

@@ -1,13 +1,11 @@
-"""The table: the only thing that talks to seats and writes the episode."""
+"""The table: the only thing that talks to seats."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import random
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from time import perf_counter
@@ -15,28 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opentinker.coordinators.barrier import cancel_requests, together
 from opentinker.coordinators.base import Query
-from opentinker.coordinators.drafts import Draft, Player, final_prompts_of
+from opentinker.coordinators.drafts import Draft, Player
 from opentinker.coordinators.failures import log_failure
-from opentinker.coordinators.notes import plain, shown
+from opentinker.coordinators.record import Record
 from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut
 from opentinker.seeding import generator
-from opentinker.types import (
-    ActionText,
-    AgentID,
-    Decision,
-    Episode,
-    EpisodeStatus,
-    Message,
-    OutReason,
-    Pace,
-    Seat,
-    Verdict,
-)
+from opentinker.types import ActionText, AgentID, Decision, OutReason, Pace, Seat, Verdict
 
 if TYPE_CHECKING:
     from opentinker.envs.handle import EnvHandle
-
-log = logging.getLogger(__name__)
 
 _PHASE: ContextVar[str] = ContextVar("opentinker_phase", default="")  # per task: side conversations may run side by side
 
@@ -57,16 +42,8 @@ class _Asked(NamedTuple):
     mask: Any
 
 
-class Table:
-    """One episode's table.
-
-    Attributes:
-        env: the environment's handle; the table reads its id and its codecs only.
-        id: the episode's id.
-        seed: the environment's seed, equal for all members of a group.
-        group: the group's number in its step.
-        member: the episode's number in its group.
-    """
+class Table(Record):
+    """One episode's table: its record, and the way to the seats. Attributes are those of `Record`."""
 
     def __init__(
         self,
@@ -92,21 +69,10 @@ class Table:
             turn_timeout: seconds for one decision, retries included; None: no limit.
             pace: told how many coroutines of this episode may ask the sampler. The caller enters the episode itself.
         """
-        self.env = env
-        self.id = episode_id
-        self.seed = seed
-        self.group = group
-        self.member = member
-        self._seat_of = seat_of
+        super().__init__(env, seat_of, episode_id=episode_id, seed=seed, group=group, member=member)
         self._turn_timeout = turn_timeout
         self._pace = pace
-        self._players: dict[AgentID, Player] = {}
-        self._drafts: list[Draft] = []
-        self._messages: list[Message] = []
-        self._notes: dict[str, Any] = {}
         self._rng: random.Random | None = None
-        self._closed = False
-        self.seat_seconds = 0.0
 
     @property
     def rng(self) -> random.Random:
@@ -114,15 +80,6 @@ class Table:
         if self._rng is None:
             self._rng = generator("table", self.seed)
         return self._rng
-
-    @property
-    def out(self) -> dict[AgentID, str]:
-        """Who has left the game early, and why (a value of `OutReason`)."""
-        return {agent: player.out for agent, player in self._players.items() if player.out}
-
-    def seat(self, agent: AgentID) -> Seat:
-        """Who sits where an agent plays; seated now if nobody does yet."""
-        return self._player(agent).seat
 
     async def ask(self, agent: AgentID, observation: Any, *, space: ActionText | None = None, mask: Any = None) -> Any:
         """One decision.
@@ -186,58 +143,6 @@ class Table:
         finally:
             self.seat_seconds += perf_counter() - start
 
-    def tell(self, to: AgentID | Sequence[AgentID], text: str, *, sender: str) -> None:
-        """A message into other agents' context before their next turn.
-
-        Args:
-            to: one agent or several.
-            text: what they are told.
-            sender: who says it: an agent or any name.
-        """
-        receivers = (to,) if isinstance(to, str) else tuple(to)
-        players = [self._player(agent) for agent in receivers]
-        self._messages.append(Message(sender, receivers, text, len(self._drafts)))
-        for player in players:
-            player.seat.tell(sender, text)
-
-    def reward(self, agent: AgentID, reward: float) -> None:
-        """What the world gave: it belongs to the agent's latest turn, before its first turn to the episode.
-
-        Raises:
-            EnvError: the reward is no finite number.
-        """
-        try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise EnvError(f"{self.env.id!r} (seed {self.seed}) gave {agent} the reward {reward!r}; give a finite number")
-        player = self._player(agent)
-        player.reward += value
-        if player.last is not None:
-            player.last.reward += value
-
-    def end(self, agent: AgentID, terminated: bool, truncated: bool, *, observation: Any = None) -> None:
-        """The agent acts no more.
-
-        Args:
-            agent: who.
-            terminated: the game ended for it, inside its rules.
-            truncated: it was cut off from outside, e.g. by a step limit.
-            observation: what a truncated agent would have seen next; its prompt is kept for bootstrapping.
-        """
-        player = self._player(agent)
-        player.ended = True
-        player.truncated = bool(truncated) and not terminated
-        if player.truncated and observation is not None:
-            player.final = self._render(player, observation)[0]
-
-    def assign_role(self, agent: AgentID, role: str) -> None:
-        """From now on prompts and baselines of the agent follow this role."""
-        player = self._player(agent)
-        player.role = role
-        player.seat.role = role
-
     @asynccontextmanager
     async def phase(self, name: str) -> AsyncIterator[None]:
         """Names a phase: turns asked for inside carry it. Phases nest; the inner name counts."""
@@ -246,103 +151,6 @@ class Table:
             yield
         finally:
             _PHASE.reset(token)
-
-    def note(self, key: str, value: Any) -> None:
-        """Adds to the episode's outcome.
-
-        Values are copied and will be written as JSON: what JSON does not know is kept as text, and so is what it cannot
-        hold (a container inside itself, numbers of more than some 600 digits).
-        """
-        self._notes[key if isinstance(key, str) else shown(key)] = plain(value)
-
-    def freeze(
-        self, status: EpisodeStatus | None = None, error: str = "", timings: Mapping[str, float] | None = None
-    ) -> Episode:
-        """The episode as a value; the table takes no further questions.
-
-        Args:
-            status: how it ended; None: truncated where the world truncated an agent, else terminated.
-            error: the traceback, where it failed.
-            timings: seconds, to go with the seats' own.
-
-        Raises:
-            ConfigError: a seat cannot make its last prompt as it is configured.
-        """
-        self._closed = True
-        players = self._players
-        if status is None:
-            cut = any(player.truncated for player in players.values())
-            status = EpisodeStatus.TRUNCATED if cut else EpisodeStatus.TERMINATED
-        final_prompts: dict[AgentID, tuple[int, ...]] = {}
-        if status is not EpisodeStatus.FAILED:
-            try:
-                final_prompts = final_prompts_of(players.values(), status is EpisodeStatus.TRUNCATED)
-            except ConfigError:
-                raise
-            except (Exception, SystemExit):
-                status, error = EpisodeStatus.FAILED, self.describe(traceback.format_exc())
-                log_failure(error)
-        droppers = {agent for agent, player in players.items() if player.drops_others}
-        return Episode(
-            id=self.id,
-            env=self.env.id,
-            seed=self.seed,
-            group=self.group,
-            member=self.member,
-            roles={agent: player.role for agent, player in players.items()},
-            opponents={agent: player.seat.label for agent, player in players.items() if not player.seat.trainable},
-            turns=tuple([draft.freeze(bool(droppers) and draft.player.agent not in droppers) for draft in self._drafts]),
-            messages=tuple(self._messages),
-            final_prompts=final_prompts,
-            rewards={agent: player.reward for agent, player in players.items()},
-            status=status,
-            error=error,
-            outcome=dict(self._notes),
-            timings={"seats": self.seat_seconds, **(timings or {})},
-        )
-
-    def note_out(self, out: SeatOut) -> None:
-        """Puts a player's leaving on the record, once."""
-        player = self._player(out.agent)
-        if player.out:
-            return
-        player.out = out.reason
-        self._notes.setdefault("out", {})[out.agent] = out.reason
-        if out.detail:
-            self._notes.setdefault("detail", {})[out.agent] = out.detail
-        if out.reason == OutReason.FORFEIT:
-            self._notes.setdefault("forfeit", out.agent)
-
-    def describe(self, what: str) -> str:
-        """A text with the episode, the environment and the seed in front, so that it can be found and played again."""
-        return f"episode {self.id} of {self.env.id} (seed {self.seed}): {what}"
-
-    def waiting(self) -> list[AgentID]:
-        """Whose answer is awaited."""
-        return [agent for agent, player in self._players.items() if player.pending is not None and not player.out]
-
-    def _player(self, agent: AgentID) -> Player:
-        try:
-            return self._players[agent]
-        except KeyError:
-            pass
-        if not isinstance(agent, str):
-            raise CoordinationError(self.describe(f"an agent's name is a text, given: {agent!r}"))
-        player = self._players[agent] = Player(agent, self._seat_of(agent))
-        return player
-
-    def _codec(self, player: Player) -> Any:
-        if player.codec is None:
-            player.codec = self.env.codec(player.agent)
-        return player.codec
-
-    def _render(self, player: Player, observation: Any) -> tuple[str, Any]:
-        """The observation as text, and the mask it carries."""
-        if isinstance(observation, str):
-            return observation, None
-        codec = self._codec(player)
-        seen, mask = codec.split(observation, {})
-        return codec.render(seen), mask
 
     def _prepare(self, agent: AgentID, observation: Any, space: ActionText | None, mask: Any) -> _Asked:
         player = self._player(agent)
@@ -359,6 +167,8 @@ class Table:
             space = self._codec(player)
             if mask is None:
                 mask = own_mask
+        if player.see is not None:
+            player.see(observation)
         return _Asked(player, text, space, mask)
 
     def _refusal(self, player: Player) -> Exception:
@@ -458,5 +268,17 @@ class Table:
                 if release:
                     raise
 
-        await together([one(asked) for asked in ready], self._pace)
+        start = len(self._drafts)
+        try:
+            await together([one(asked) for asked in ready], self._pace)
+        finally:
+            self._put_in_order(start, ready)
         return {asked.player.agent: actions[asked.player.agent] for asked in ready if asked.player.agent in actions}
+
+    def _put_in_order(self, start: int, ready: list[_Asked]) -> None:
+        # who is answered first is the sampler's affair, and depends on who plays beside this game
+        rank = {asked.player: number for number, asked in enumerate(ready)}
+        places = [at for at in range(start, len(self._drafts)) if self._drafts[at].player in rank]
+        drafts = sorted((self._drafts[at] for at in places), key=lambda draft: rank[draft.player])
+        for at, draft in zip(places, drafts, strict=True):
+            self._drafts[at] = draft

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from opentinker.coordinators.base import Coordinator, check_cap, mask_in
+from opentinker.coordinators.base import Coordinator, check_cap, mask_in, strangers
 from opentinker.errors import EnvError, SeatOut
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ class Turns(Coordinator):
 
     async def play(self, env: EnvHandle, table: Table) -> None:
         """Plays one episode."""
+        known = frozenset(env.possible_agents)
         await env.reset(table.seed)
         turn = await env.turn()
         turns, ended = 0, set[str]()
         while turn is not None:
             agent = turn.agent
+            if agent not in known:
+                strangers(known, (agent,), env)
             table.reward(agent, turn.reward)
             if turn.terminated or turn.truncated:
                 ended.add(agent)

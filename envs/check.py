@@ -7,16 +7,16 @@ import io
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from opentinker.envs.codec import TextCodec
+from opentinker.envs.codec import TextCodec, text_function
 from opentinker.envs.registry import prepare
 from opentinker.envs.world import World
-from opentinker.errors import InvalidAction
+from opentinker.errors import ConfigError, InvalidAction
 from opentinker.seeding import derive
 
 _ACTIONS_TRIED = 20
@@ -33,7 +33,16 @@ class Finding:
     message: str
 
 
-def check_env(env_or_id: Any, *, seed: int = 0, max_steps: int = 500, **codec_options: Any) -> list[Finding]:
+def check_env(
+    env_or_id: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    max_steps: int = 500,
+    action_names: Sequence[str] | None = None,
+    render: Callable[[Any], str] | str | None = None,
+    parse: Callable[[str], Any] | str | None = None,
+) -> list[Finding]:
     """Plays an environment at random and reports what would spoil a training run.
 
     - `api`: what Gymnasium's `check_env`, PettingZoo's `api_test` or `parallel_api_test` objects to.
@@ -46,18 +55,28 @@ def check_env(env_or_id: Any, *, seed: int = 0, max_steps: int = 500, **codec_op
 
     Args:
         env_or_id: an id as for `make_env`, or a live object, which is reset and played.
+        kwargs: of the constructor, for an id.
         seed: of the episodes.
         max_steps: longer episodes are cut.
-        codec_options: `action_names`, `render` and `parse` of `TextCodec`.
+        action_names: see `TextCodec`.
+        render: see `open_env`.
+        parse: see `open_env`.
 
     Returns:
         What was found; empty for a sound environment.
 
     Raises:
-        UnknownId, ConfigError: as `make_env`.
+        UnknownId, ConfigError: as `open_env`; or `kwargs` were given for a live object.
     """
-    build = prepare(env_or_id, {}) if isinstance(env_or_id, str) else lambda: env_or_id
-    check = _Check(build, seed, max_steps, codec_options)
+    options = {
+        "action_names": action_names,
+        "render": text_function("render", render),
+        "parse": text_function("parse", parse),
+    }
+    if kwargs and not isinstance(env_or_id, str):
+        raise ConfigError(f"kwargs are for an environment's id; {type(env_or_id).__name__} is made already")
+    build = prepare(env_or_id, kwargs or {}) if isinstance(env_or_id, str) else lambda: env_or_id
+    check = _Check(build, seed, max_steps, options)
     first = check.episode()
     if first is not None:
         check.same("seed", "two episodes with one seed and the same actions differ", first, check.episode())

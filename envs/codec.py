@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from gymnasium.spaces import Box, Dict, Discrete, Space, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 
 from opentinker.envs.actions import (
     Actions,
@@ -20,6 +22,7 @@ from opentinker.envs.actions import (
 from opentinker.envs.arrays import array_text
 from opentinker.envs.text import TextSpace
 from opentinker.errors import ConfigError, EnvError
+from opentinker.registry import load_object
 
 LISTED = 4096
 """Discrete spaces up to this size are listed in full; larger ones are parsed as numbers."""
@@ -33,9 +36,10 @@ OBSERVATION = "observation"
 class TextCodec:
     """One agent's observations and actions as text. Implements `opentinker.types.ActionText`.
 
-    Observations: TextSpace and Text as they are, Discrete as a number, Box as (nested) lists of numbers, and a Dict of
-    `observation` and `action_mask`. Actions: Discrete, TextSpace, Text and Box. For every other space hand in `render` or
-    `parse`.
+    Observations: TextSpace and Text as they are, Discrete as a number, Box, MultiDiscrete and MultiBinary as (nested) lists
+    of numbers, Tuple as `(3, 10, 0)` and Dict as `{hand: [1, 2], said: "no"}`, of any of these, its `action_mask` left out;
+    a Dict with nothing else but `observation` is shown as that. Actions: Discrete, TextSpace, Text and Box. For every other
+    space hand in `render` or `parse`.
 
     `parse(render_action(action))` is the action again, for every action of a supported space. A name or choice is found
     exactly, then without white space around it, then, where it has two or more characters, in any case (a single character
@@ -63,8 +67,10 @@ class TextCodec:
         parse: Callable[[str], Any] | None = None,
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self._render = render or _renderer(observation_space)
+        self._render = _renderer(observation_space) if render is None else _checked(render)
         self._actions = _actions(action_space, action_names, parse)
+        self.rewords = render is not None and isinstance(observation_space, (TextSpace, Text))
+        """Whether observations are texts already and `render` puts them otherwise."""
 
     def __repr__(self) -> str:
         return f"TextCodec({self.observation_space}, {self.action_space})"
@@ -157,17 +163,81 @@ def _listed(space: Space[Any], names: Sequence[str] | None) -> ListedActions | N
     return ListedActions(space, tuple(range(start, start + count)), tuple(names))
 
 
+def text_function(name: Literal["render", "parse"], given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+    """A codec's `render` or `parse` as a configuration or a caller gives it.
+
+    Args:
+        name: which of the two, for messages.
+        given: a function of one argument, its import path `package.module:function`, or None.
+
+    Raises:
+        ConfigError: it cannot be imported, is no function, or does not take one argument.
+    """
+    if given is None:
+        return None
+    form = "observation -> text" if name == "render" else "text -> action"
+    try:
+        found: Any = load_object(given) if isinstance(given, str) else given
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}; give a function ({form}) as package.module:function") from error
+    if not callable(found):
+        raise ConfigError(f"{name}: {given!r} is a {type(found).__name__}; it must be a function ({form})")
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError as error:
+        raise ConfigError(f"{name}: {given!r} cannot be called with one argument ({form}): {error}") from error
+    except ValueError:  # some built-in types tell no signature
+        pass
+    return found  # type: ignore[no-any-return]
+
+
+def _checked(render: Callable[[Any], str]) -> Callable[[Any], str]:
+    def checked(observation: Any) -> str:
+        text = render(observation)
+        if not isinstance(text, str):
+            raise EnvError(f"`render` returned a {type(text).__name__}, not text: {text!r}")
+        return text
+
+    return checked
+
+
 def _renderer(space: Space[Any] | None) -> Callable[[Any], str]:
-    if isinstance(space, Dict) and MASK in space.spaces and len(space.spaces) == 2 and OBSERVATION in space.spaces:
-        space = space.spaces[OBSERVATION]
-    if isinstance(space, (TextSpace, Text)):
-        return _same
-    if isinstance(space, (Discrete, Box)):
+    if isinstance(space, Dict) and MASK in space.spaces:
+        # what `split` leaves: the lone observation, or a dict of the rest
+        rest = {key: inner for key, inner in space.spaces.items() if key != MASK}
+        space = rest[OBSERVATION] if set(rest) == {OBSERVATION} else Dict(rest)
+    return _same if isinstance(space, (TextSpace, Text)) else _part(space)
+
+
+def _part(space: Space[Any] | None) -> Callable[[Any], str]:
+    """How a space's values are written inside others; texts stand in quotes there."""
+    if isinstance(space, (Discrete, Box, MultiDiscrete, MultiBinary)):
         return array_text
+    if isinstance(space, (TextSpace, Text)):
+        return lambda text: json.dumps(_same(text), ensure_ascii=False)
+    if isinstance(space, Tuple):
+        return _tuple_text([_part(inner) for inner in space.spaces])
+    if isinstance(space, Dict):
+        return _dict_text({key: _part(inner) for key, inner in space.spaces.items()})
     raise ConfigError(
-        f"observations of {type(space).__name__} have no text form: {space}. Supported are TextSpace, Text, Discrete, Box "
-        "and a Dict of observation and action_mask; for others give the codec a `render` function (observation -> text)"
+        f"observations of {type(space).__name__} have no text form: {space}. Supported are TextSpace, Text, Discrete, Box, "
+        "MultiDiscrete, MultiBinary, and Tuple and Dict of them; for others give the codec a `render` function "
+        "(observation -> text)"
     )
+
+
+def _tuple_text(parts: Sequence[Callable[[Any], str]]) -> Callable[[Any], str]:
+    def render(values: Any) -> str:
+        return "(" + ", ".join([part(value) for part, value in zip(parts, values, strict=True)]) + ")"
+
+    return render
+
+
+def _dict_text(parts: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], str]:
+    def render(values: Any) -> str:
+        return "{" + ", ".join([f"{key}: {part(values[key])}" for key, part in parts.items()]) + "}"
+
+    return render
 
 
 def _same(observation: Any) -> str:

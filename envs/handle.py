@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
-from opentinker.envs.codec import TextCodec
+from opentinker.envs.codec import TextCodec, text_function
 from opentinker.envs.process import ProcessEnded, RemoteError, RemoteWorld
 from opentinker.envs.registry import build, is_builtin, prepare
 from opentinker.envs.thread import EnvThread, Outcome, Overdue
@@ -35,8 +35,8 @@ def open_env(
     isolation: Isolation | None = None,
     step_timeout: float | None = None,
     action_names: Sequence[str] | None = None,
-    render: Callable[[Any], str] | None = None,
-    parse: Callable[[str], Any] | None = None,
+    render: Callable[[Any], str] | str | None = None,
+    parse: Callable[[str], Any] | str | None = None,
     stats: EnvStats | None = None,
 ) -> EnvHandle:
     """Makes an environment and returns its handle. Blocks while it is made; may be called from any thread.
@@ -49,16 +49,22 @@ def open_env(
         step_timeout: seconds for one call; an environment that overruns it is abandoned. None: no limit. Inline calls
             cannot be interrupted and have no limit of their own.
         action_names: see `TextCodec`.
-        render: see `TextCodec`.
-        parse: see `TextCodec`.
+        render: see `TextCodec`; a function or its import path `package.module:function`. It runs in this interpreter,
+            wherever the environment does.
+        parse: likewise.
         stats: where abandonments and errors are counted, shared by as many handles as you like.
 
     Raises:
         UnknownId: no such environment.
-        ConfigError: it cannot be made from this id and these arguments.
+        ConfigError: it cannot be made from this id and these arguments, or `render` or `parse` cannot be used.
         EnvError: its constructor raised, or overran `OPEN_TIMEOUT` (EnvTimeout).
     """
     arguments = dict(kwargs or {})
+    options = {
+        "action_names": action_names,
+        "render": text_function("render", render),
+        "parse": text_function("parse", parse),
+    }
     if isolation is None:
         isolation = "inline" if is_builtin(id) else "thread"
     if isolation == "process":
@@ -67,7 +73,6 @@ def open_env(
         world: World | RemoteWorld = RemoteWorld(make)
     else:
         world = World(functools.partial(build, id, arguments))
-    options = {"action_names": action_names, "render": render, "parse": parse}
     return EnvHandle(world, id, isolation, step_timeout, options, stats)
 
 
@@ -81,6 +86,7 @@ class EnvHandle:
         seed: of the last reset.
         stats: the counts it adds to.
         calls: how many were made.
+        rewords: whether it was opened with a `render` of the caller's own.
     """
 
     id: str
@@ -89,6 +95,7 @@ class EnvHandle:
     seed: int | None
     stats: EnvStats
     calls: int
+    rewords: bool
 
     def __init__(
         self,
@@ -115,6 +122,7 @@ class EnvHandle:
         self.kind, self.possible_agents = facts.kind, facts.possible_agents
         self._spaces = dict(facts.spaces)
         self._codec_options = codec_options
+        self.rewords = codec_options.get("render") is not None
         self._codecs: dict[str, TextCodec] = {}
 
     @classmethod

@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from opentinker.collector import paused_collector
 from opentinker.errors import ConfigError, InvalidAction, OpenTinkerError, SeatOut
 from opentinker.types import Completion, Episode, Group, PolicyRef, Sample, SamplingParams, Seat, Turn
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         make_env,
         register_env,
     )
+    from opentinker.evaluate import evaluate_run
+    from opentinker.result import read_run
     from opentinker.rollout import rollout
     from opentinker.run import train
     from opentinker.samples import to_samples
@@ -58,9 +61,11 @@ __all__ = [
     "Turn",
     "__version__",
     "check_env",
+    "evaluate_run",
     "load_config",
     "make_credit",
     "make_env",
+    "read_run",
     "register_env",
     "rollout",
     "to_samples",
@@ -78,9 +83,11 @@ _LAZY = {
     "TextParallelEnv": "opentinker.envs",
     "TextSpace": "opentinker.envs",
     "check_env": "opentinker.envs",
+    "evaluate_run": "opentinker.evaluate",
     "make_credit": "opentinker.credit",
     "make_env": "opentinker.envs",
     "register_env": "opentinker.envs",
+    "read_run": "opentinker.result",
     "rollout": "opentinker.rollout",
     "to_samples": "opentinker.samples",
     "train": "opentinker.run",
@@ -91,7 +98,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    with paused_collector():
+        value = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from opentinker.config import RunConfig, SeatConfig, Window
 from opentinker.errors import ConfigError
-from opentinker.players import ScriptedPlayer, Situation, make_player
+from opentinker.players import ScriptedPlayer, Situation, check_player, make_player
 from opentinker.render import Renderer, make_renderer
 from opentinker.seats import InvalidRule, PolicySeat, ScriptedSeat
 from opentinker.seeding import Key
@@ -26,6 +26,9 @@ from opentinker.types import (
 
 MOST_ACTIONS = 64
 """Legal actions that a look tries."""
+
+
+LATEST = "latest"
 
 
 class PacedSampler(Sampler, Pace, Protocol):
@@ -47,15 +50,29 @@ class Serving(Protocol):
 
 
 class Cast:
-    """Who sits where: agent names and globs of the configuration, resolved to seats."""
+    """Who sits where: agent names and globs of the configuration, resolved to seats.
 
-    def __init__(self, config: RunConfig, host: Serving) -> None:
+    Args:
+        config: whose `agents` and `policies` are meant.
+        host: serves the policies.
+        prefix: stands before the policies' names where the host serves those of several runs.
+        variant: `latest`, or `ema`: the weights that play for the policies that train.
+
+    Raises:
+        ConfigError: a scripted player that cannot play this environment, or is none.
+        UnknownId: no such player.
+    """
+
+    def __init__(self, config: RunConfig, host: Serving, *, prefix: str = "", variant: str = LATEST) -> None:
         self.config = config
         self.host = host
+        self._prefix, self._variant = prefix, variant
         self._renderers: dict[str, Renderer] = {}
         self._players: dict[str, ScriptedPlayer] = {
             seat.player: make_player(seat.player) for seat in config.agents.values() if seat.player is not None
         }
+        for player in self._players.values():
+            check_player(player, config.env.id)
 
     def seat_config(self, agent: str) -> SeatConfig:
         """The entry of `agents` for an agent: its exact name, else the first glob that matches.
@@ -78,8 +95,13 @@ class Cast:
         name = self.seat_config(agent).policy
         return PolicyRef.parse(name) if name is not None else None
 
+    def learns(self, agent: str) -> bool:
+        """Whether a policy that trains sits there, at its latest version."""
+        ref = self.policy_of(agent)
+        return ref is not None and ref.version == LATEST and self.config.policies[ref.name].trainable
+
     def renderer(self, policy: str) -> Renderer:
-        """The policy's renderer, made once."""
+        """The policy's renderer, made once; the name with its prefix."""
         if policy not in self._renderers:
             self._renderers[policy] = make_renderer(self.host.tokenizer(policy))
         return self._renderers[policy]
@@ -98,10 +120,13 @@ class Cast:
                 seed_key=seed_key,
                 place=place,
                 rule=_rule(chosen) if "on_invalid" in chosen.model_fields_set else None,
+                env=self.config.env.id,
             )
         ref = PolicyRef.parse(chosen.policy)
         policy = self.config.policies[ref.name]
         sampling = policy.sampling
+        learns = policy.trainable and ref.version == LATEST
+        ref = PolicyRef(self._prefix + ref.name, self._variant if learns else ref.version)
         return PolicySeat(
             agent,
             ref=ref,
@@ -115,11 +140,12 @@ class Cast:
             memory=chosen.memory.window if isinstance(chosen.memory, Window) else chosen.memory,
             format=chosen.format,
             rule=_rule(chosen),
-            trainable=policy.trainable and ref.version == "latest",
+            trainable=learns and self._variant == LATEST,
             seed_key=seed_key,
             place=place,
             max_context=self.host.max_context(ref.name),
             driver=driver,
+            env=self.config.env.id,
         )
 
 

@@ -11,13 +11,15 @@ nothing is deleted: a folder that was passed over is set aside as `.rejected-ste
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,11 +75,12 @@ class CheckpointStore:
         try:
             self._write(final, step, state, write_policies)
         except Exception as error:
+            room = no_room(error, self.folder, self._bytes_of_one())
             self._undo(final)
             # tokenizers raises a bare Exception where a file cannot be written
             if isinstance(error, (OSError, SafetensorError)) or type(error) is Exception:
                 raise CheckpointError(
-                    f"cannot save step {step} in {final}: {error}; the last good checkpoint is kept"
+                    f"cannot save step {step} in {final}: {error}{room}; the last good checkpoint is kept"
                 ) from error
             raise
         return final
@@ -109,6 +112,13 @@ class CheckpointStore:
             self.sweep()
         except OSError as error:
             log.warning("cannot remove what a failed save left in %s: %s", self.folder, error)
+
+    def _bytes_of_one(self) -> int:
+        """What the newest checkpoint took; 0 where there is none."""
+        with contextlib.suppress(OSError, CheckpointError):
+            for step in reversed(self.steps()):
+                return sum(file["bytes"] for file in _read_manifest(self._folder_of(step))["files"].values())
+        return 0
 
     def _replaced(self, final: Path) -> Path:
         return self.folder / f".partial-replaced-{final.name}"
@@ -185,6 +195,21 @@ class CheckpointStore:
             _sync(self.folder)
         self.sweep()
 
+    def prune(self, keep: Collection[int]) -> None:
+        """Deletes the checkpoints of all other steps. A folder vanishes with one rename: it is never seen half deleted.
+
+        What cannot be deleted is logged and stays.
+        """
+        for step in self.steps():
+            if step not in keep:
+                folder = self._folder_of(step)
+                dropped = _free(folder.with_name(f".partial-dropped-{folder.name}"))
+                try:
+                    os.rename(folder, dropped)
+                    _remove(dropped)
+                except OSError as error:
+                    log.warning("cannot delete the checkpoint %s, which is no longer kept: %s", folder, error)
+
     def sweep(self) -> None:
         """Removes what an interrupted save left behind."""
         if self.folder.is_dir():
@@ -204,12 +229,37 @@ class _MaybeSound(CheckpointError):
 def write_synced(path: Path, text: str) -> None:
     """Replaces a file's text so that it is either the old or the new one, also after a power cut."""
     scratch = path.with_name(f".{path.name}.partial")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
     _sync(path.parent)
+
+
+def no_room(error: BaseException, folder: Path, needed: int = 0) -> str:
+    """Where an error says that there is no space: which file system, how much is free there and how much is needed."""
+    code = getattr(error, "errno", None)
+    # safetensors and tokenizers, written in Rust, have the number in their text
+    if code not in (errno.ENOSPC, errno.EDQUOT) and not re.search(r"os error (28|122)\b", str(error)):
+        return ""
+    try:
+        place = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.is_mount())
+        free = shutil.disk_usage(place).free
+    except (OSError, StopIteration):
+        return ""
+    need = f", the last checkpoint took {megabytes(needed)}" if needed else ""
+    return f" (file system {place}: {megabytes(free)} free{need})"
+
+
+def megabytes(size: int) -> str:
+    """A size for people: 1 MB = 10**6 bytes."""
+    return f"{size / 1e6:.1f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
 def _remove(path: Path) -> None:

@@ -15,6 +15,7 @@ OpenTinkerError
 ├── RolloutFailed          (RuntimeError) too many episodes or environments of a step failed
 ├── TrainingFailed         (RuntimeError) an update left weights that are no numbers
 ├── CheckpointError        (RuntimeError) a checkpoint is torn, altered or of another run
+├── WriteFailed            (OSError)      a run's figures or episodes cannot be written: no space, no right
 ├── RunExists              (FileExistsError) a run of this name is already there
 ├── LeaseLost              (RuntimeError) a lease ended before its holder was done
 └── Interrupted                           a signal asked the run to stop; its state was saved
@@ -148,6 +149,10 @@ class TrainingFailed(OpenTinkerError, RuntimeError):
 
 class CheckpointError(OpenTinkerError, RuntimeError):
     """A checkpoint that cannot be used: torn, altered, or of another run or version."""
+
+
+class WriteFailed(OpenTinkerError, OSError):
+    """A run's figures or episodes cannot be written. What its last checkpoint holds is kept."""
 
 
 class RunExists(OpenTinkerError, FileExistsError):

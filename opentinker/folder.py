@@ -1,23 +1,31 @@
 """A run on disk: one folder, one owner, lines that are cut back to the last checkpoint when it goes on.
 
     runs/NAME/  config.yaml  run.json  metrics.jsonl  episodes/step-000010.jsonl  checkpoints/…  report/…
+                config_changes.jsonl  status.json  run.lock (who holds it)
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from opentinker.checkpoints import CheckpointStore, write_synced
-from opentinker.config import RunConfig, dump_yaml, load_config
-from opentinker.errors import ConfigError, OpenTinkerError, RunExists
+from opentinker import changes
+from opentinker.best import Best
+from opentinker.checkpoints import CheckpointStore, no_room, write_synced
+from opentinker.config import RunConfig, dump_yaml
+from opentinker.errors import ConfigError, OpenTinkerError, RunExists, WriteFailed
+from opentinker.reading import RunRef as RunRef
+from opentinker.reading import find_run as find_run
+from opentinker.reading import metric_lines, read_config
+from opentinker.reading import parse_run_ref as parse_run_ref
+from opentinker.reading import read_metrics as read_metrics
+from opentinker.report.metrics import finite
+from opentinker.status import LOCK, StatusFile, hold, refuse_held
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +35,22 @@ FORMAT = 1
 class RunFolder:
     """The folder of one run, held by one process at a time."""
 
-    def __init__(self, path: Path, lock: IO[str]) -> None:
+    def __init__(self, path: Path, lock: IO[str], config: RunConfig, before: RunConfig | None = None) -> None:
+        """Made by `open`.
+
+        Args:
+            path: the folder.
+            lock: the open file that is locked.
+            config: what the run goes on with.
+            before: the configuration that it had, where there is something to go on with.
+        """
         self.path = path
         self._lock = lock
-        self._metrics: IO[str] | None = None
+        self._config, self._before = config, before or config
+        self._metrics: IO[bytes] | None = None
+        self._best = Best(config.train.keep_best) if config.train.keep_best else None
         self.checkpoints = CheckpointStore(path / "checkpoints")
+        self.status = StatusFile(path, config.train.steps)
 
     @staticmethod
     def check(config: RunConfig, resume: bool = False) -> None:
@@ -43,6 +62,7 @@ class RunFolder:
         path = Path(config.runs_dir) / config.name
         with _usable(path):
             _refuse_strangers(path)
+            refuse_held(path)
             if (path / "config.yaml").exists():
                 _is_begun(path, config, resume)
 
@@ -62,61 +82,112 @@ class RunFolder:
         with _usable(path):
             _refuse_strangers(path)
             path.mkdir(parents=True, exist_ok=True)
-            lock = (path / "run.lock").open("a+", encoding="utf-8")
+            lock = (path / LOCK).open("a+", encoding="utf-8")
         try:
             with _usable(path):
-                _hold(lock, path)
-                if not (path / "config.yaml").exists() or not _is_begun(path, config, resume):
+                hold(lock, path)
+                before = _is_begun(path, config, resume) if (path / "config.yaml").exists() else None
+                if before is None:
                     _describe_run(path, config)
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock)
+        return cls(path, lock, config, before)
 
     def rewind(self, step: int) -> None:
         """Cuts metrics, episodes and checkpoints back to a step, so that no step counts twice; -1 leaves none.
 
-        Steps up to that one whose line of metrics is lost are named in a warning.
+        Where the configuration changed, it is the new one from here on, and `config_changes.jsonl` says so. Steps up to
+        that one whose line of metrics is lost are named in a warning.
 
         Raises:
             ConfigError: `metrics.jsonl` is no file.
+            WriteFailed: no space or no right.
         """
         self._close_metrics()  # the file is replaced
         file = self.path / "metrics.jsonl"
-        kept = [(line, row["step"]) for line, row in _rows(file) if row["step"] <= step]
-        lost = sorted(set(range(step + 1)) - {at for _, at in kept})
+        kept = [(line, row) for line, row in metric_lines(file) if row["step"] <= step]
+        lost = sorted(set(range(step + 1)) - {row["step"] for _, row in kept})
         if lost:
             log.warning("%s has no line for step %s, and these figures are lost", file, _ranges(lost))
-        write_synced(file, "".join(line for line, _ in kept))
-        for file in (self.path / "episodes").glob("step-*.jsonl"):
-            if file.stem[5:].isdecimal() and int(file.stem[5:]) > step:
-                file.unlink()
+        with _writing(file):
+            write_synced(file, "".join(line for line, _ in kept))
+        for episodes in (self.path / "episodes").glob("step-*.jsonl"):
+            if episodes.stem[5:].isdecimal() and int(episodes.stem[5:]) > step:
+                episodes.unlink()
         self.checkpoints.rewind(step)
+        if self._best:
+            self._best.forget(row for _, row in kept)
+        with _writing(self.path / "config.yaml"):
+            self._take_over(step)
+
+    def _take_over(self, step: int) -> None:
+        """Makes the changed configuration the run's own."""
+        changes.cut(self.path, step, self._before)
+        found = changes.changes(self._before, self._config)
+        if not found:
+            return
+        if step >= 0:
+            changes.record(self.path, found, step)
+        write_synced(self.path / "config.yaml", dump_yaml(self._config.dump()))
+        for sentence in changes.consequences(found, self._before, self._config, step) if step >= 0 else ():
+            log.warning("the configuration of run %r has changed: %s", self._config.name, sentence)
+        self._before = self._config
 
     def write_metrics(self, row: Mapping[str, Any]) -> None:
-        """Appends one line. JSON has no NaN and no infinity: such a figure is written as null."""
-        infinite = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
-        finite = {**row, **dict.fromkeys(infinite)}
-        if self._metrics is None:
-            self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
-        self._metrics.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._metrics.flush()
+        """Appends one line. JSON has no NaN and no infinity: such a figure is written as null.
+
+        Raises:
+            WriteFailed: no space or no right.
+        """
+        line = json.dumps(finite(row), allow_nan=False) + "\n"
+        file = self.path / "metrics.jsonl"
+        with _writing(file):
+            if self._metrics is None:
+                # unbuffered: what could not be written must not come up again when the file is closed
+                self._metrics = file.open("ab", buffering=0)
+            left = memoryview(line.encode())
+            while left:
+                left = left[self._metrics.write(left) :]
+        if self._best:
+            self._best.see(row)
+        self.status.step(row["step"])
 
     def sync_metrics(self) -> None:
         """Makes the lines written so far survive a power cut; called before a checkpoint counts."""
         if self._metrics is not None:
-            os.fsync(self._metrics.fileno())
+            with _writing(self.path / "metrics.jsonl"):
+                os.fsync(self._metrics.fileno())
+
+    def prune(self, step: int) -> None:
+        """Deletes what `train.keep_last` and `train.keep_best` do not keep; called when the checkpoint of `step` counts."""
+        train, steps = self._config.train, self.checkpoints.steps()
+        best = self._best.among(steps) if self._best else None
+        if self._best and best is None and self._is_due(step):
+            self._best.warn_where_unknown(self.path / "metrics.jsonl")
+        if train.keep_last is None or (self._best and best is None):
+            return
+        self.checkpoints.prune({*steps[-train.keep_last :], *([] if best is None else [best])})
+
+    def _is_due(self, step: int) -> bool:
+        evaluated = step % self._config.evaluate.every == 0 or step == self._config.train.steps
+        return step > 0 and (evaluated or not self._config.train.keep_best.figure.startswith("eval/"))  # type: ignore[union-attr]
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines of `metrics.jsonl`."""
         return read_metrics(self.path)
 
     def write_episodes(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the episodes kept of a step, one JSON object a line."""
-        folder = self.path / "episodes"
-        folder.mkdir(exist_ok=True)
-        with (folder / f"step-{step:06d}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        """Writes the episodes kept of a step, one JSON object a line.
+
+        Raises:
+            WriteFailed: no space or no right.
+        """
+        path = self.path / "episodes" / f"step-{step:06d}.jsonl"
+        with _writing(path):
+            path.parent.mkdir(exist_ok=True)
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
     def close(self) -> None:
         """Lets another process have the run."""
@@ -127,29 +198,6 @@ class RunFolder:
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a run folder's `metrics.jsonl`, oldest first; empty where there are none yet."""
-    return [row for _, row in _rows(path / "metrics.jsonl")]
-
-
-def _rows(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    rows = []
-    if file.exists() and not file.is_file():
-        raise ConfigError(f"{file} is no file; move it elsewhere, or choose another name (name=…)")
-    lines = file.read_bytes().split(b"\n") if file.exists() else []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line's end was cut off by a kill
-        try:
-            text = line.decode("utf-8")  # json.loads would also take other encodings, and surrogates
-            row = json.loads(text)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict) and type(row.get("step")) is int:
-            rows.append((text + "\n", row))
-        else:
-            log.warning("%s: line %d is no row of metrics and is left out", file, number)
-    return rows
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -188,11 +236,16 @@ def _refuse_strangers(path: Path) -> None:
         raise RunExists(f"{path} holds {strange[:5]}, no config.yaml, and is no whole run; choose another name (name=…)")
 
 
-def _hold(lock: IO[str], path: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RunExists(f"run {path.name!r} is being trained by another process ({path}); wait or stop it") from error
+        yield
+    except OSError as error:
+        room = no_room(error, path.parent)
+        raise WriteFailed(
+            f"cannot write {path}: {error.strerror or error}{room}; what the last checkpoint holds is kept, go on with "
+            "--resume when the file can be written"
+        ) from error
 
 
 def _describe_run(path: Path, config: RunConfig) -> None:
@@ -202,53 +255,26 @@ def _describe_run(path: Path, config: RunConfig) -> None:
     write_synced(path / "config.yaml", dump_yaml(config.dump()))  # last: a folder without it is a run that never began
 
 
-def _is_begun(path: Path, config: RunConfig, resume: bool) -> bool:
-    """Whether there is something to go on with; refuses to unless it is asked for and the configuration is the same."""
+def _is_begun(path: Path, config: RunConfig, resume: bool) -> RunConfig | None:
+    """The configuration that there is something to go on with, None where there is nothing.
+
+    Refuses to go on unless it is asked for and the configuration is one that the run may go on with.
+    """
     try:
         found = json.loads((path / "run.json").read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path / 'run.json'} tells no format ({error!r}); choose another name (name=…)") from error
     if found != FORMAT:
         raise ConfigError(f"{path} has run format {found!r}, this version reads {FORMAT}; choose another name (name=…)")
-    rows = read_metrics(path)
-    if not rows and CheckpointStore(path / "checkpoints").holds_nothing():
-        return False
+    rows, checkpoints = read_metrics(path), CheckpointStore(path / "checkpoints")
+    if not rows and checkpoints.holds_nothing():
+        return None
     if not resume:
         done = rows[-1]["step"] if rows else 0
         raise RunExists(
             f"run {config.name!r} exists in {path} ({done} of {config.train.steps} steps); "
             f"go on with --resume (resume=True from Python), or start another with name=…"
         )
-    _refuse_another_configuration(path, config)
-    return True
-
-
-def _refuse_another_configuration(path: Path, config: RunConfig) -> None:
-    try:
-        old = load_config(path / "config.yaml")
-    except ConfigError as error:
-        raise ConfigError(f"{path / 'config.yaml'} is not what this version writes:\n{error}") from error
-    changed = _differences(old.dump(), config.dump())
-    if changed:
-        raise ConfigError(
-            f"run {config.name!r} in {path} has another configuration; go on with the same one or choose another name "
-            "(name=…):\n" + "\n".join(changed)
-        )
-
-
-_ABSENT = object()
-
-
-def _differences(old: Any, new: Any, key: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        lines = []
-        for name in dict.fromkeys([*old, *new]):
-            if key == "" and name == "runs_dir":
-                continue  # the folder may have moved
-            lines += _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else str(name))
-        return lines
-    return [] if old == new else [f"  {key}: {_shown(old)} there, {_shown(new)} now"]
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is _ABSENT else repr(value)
+    before = read_config(path)
+    changes.refuse(changes.changes(before, config), config, path, max(checkpoints.steps(), default=0))
+    return before

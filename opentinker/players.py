@@ -25,6 +25,10 @@ class Situation:
     """For this decision alone: whoever draws, draws from it."""
     messages: tuple[tuple[str, str], ...] = ()
     """(sender, text) told since the last decision."""
+    world: Any = None
+    """The observation as the coordinator gave it, before it was put into words; None where nobody handed it on."""
+    env: str = ""
+    """The environment's id; empty where it is not known."""
 
 
 ScriptedPlayer: TypeAlias = Callable[[Situation], Any]
@@ -54,6 +58,8 @@ class Always:
 
 PLAYERS: Registry[ScriptedPlayer] = Registry("player")
 PLAYERS.register("random_legal", random_legal)
+PLAYERS.register("random", random_legal)
+PLAYERS.register("minimax", "opentinker.perfect:minimax")
 
 
 def make_player(text: str) -> ScriptedPlayer:
@@ -74,6 +80,20 @@ def make_player(text: str) -> ScriptedPlayer:
     if not callable(player):
         raise ConfigError(f"player {text!r} is a {type(player).__name__}; it must be a function of a Situation")
     return player  # type: ignore[no-any-return]
+
+
+def check_player(player: ScriptedPlayer, env: str) -> None:
+    """Refuses a player that knows only some games, its `games`, and not this one.
+
+    Raises:
+        ConfigError: it cannot play in this environment.
+    """
+    games = getattr(player, "games", None)
+    if games is not None and env not in games:
+        raise ConfigError(
+            f"player {player_label(player)!r} cannot play {env!r}; it plays {', '.join(sorted(games))}. "
+            "'random' plays everything, and so may a function of your own: package.module:function"
+        )
 
 
 def player_label(player: ScriptedPlayer) -> str:

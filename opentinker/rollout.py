@@ -6,38 +6,69 @@ Every draw is keyed by (run seed, purpose, step, group, member, agent, turn): a 
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from opentinker.cast import Cast, Look, Serving
 from opentinker.config import RunConfig, load_config
-from opentinker.coordinators import Coordinator, Table, agents_of, coordinator_factory, forget_failures, play_episode
-from opentinker.envs import EnvHandle, EnvStats, open_env
+from opentinker.coordinators import (
+    Coordinator,
+    Table,
+    agents_of,
+    coordinator_factory,
+    forget_failures,
+    play_episode,
+)
+from opentinker.coordinators.failures import log_failure
+from opentinker.envs import EnvHandle, EnvStats
 from opentinker.errors import ConfigError, EnvError, RolloutFailed
 from opentinker.players import ScriptedPlayer
+from opentinker.pool import EnvPool
 from opentinker.seeding import Key, derive
-from opentinker.types import Episode, EpisodeStatus, Group, Seat
+from opentinker.types import AgentID, Episode, EpisodeStatus, Group, Seat
+
+log = logging.getLogger(__name__)
 
 CHECK_TIMEOUT = 600.0
 """Seconds for a game in which everybody leaves when first asked."""
+CHECK_TRIES = 3
+"""Games that may fail in a row before a run is refused, where `rollout.max_failed_fraction` lets any game fail."""
+_CAUSED = "The above exception was the direct cause"
+HELD_OUT = 2**31
+"""Seeds of evaluation's environments start here (and end below 2**32); those of all other purposes lie below."""
+
+SeatMaker: TypeAlias = Callable[[AgentID, tuple[Key, ...], tuple[int, int]], Seat]
+"""(agent, key of its draws, (group, member)) -> a fresh seat for that episode."""
 
 
 def brief(error: str) -> str:
-    """The first line of an episode's error and the innermost place its traceback names."""
-    places = [line.strip() for line in error.splitlines() if line.lstrip().startswith("File ")]
+    """The first line of an episode's error and the innermost place of what caused it."""
+    cause, _, _ = error.partition(_CAUSED)  # Python shows the cause first
+    places = [line.strip() for line in cause.splitlines() if line.lstrip().startswith("File ")]
     return error.splitlines()[0] + (f" ({places[-1]})" if places else "")
 
 
-def _stillborn(id: str, env: str, seed: int, group: int, member: int) -> Episode:
-    """The record of a game whose environment could not be made. Called while its error is handled."""
+def too_many(failed: int, played: int, allowed: float) -> bool:
+    """Whether more than the allowed fraction of the episodes failed; exactly that many are not too many."""
+    # a quotient, not a product: 29 / 100 is the number that 0.29 reads as, 0.29 * 100 is less than 29
+    return failed / played > allowed
+
+
+def _stillborn(id: str, env: str, seed: int, group: int, member: int, why: EnvError) -> Episode:
+    """The record of a game whose environment could not be made."""
     nothing: dict[str, Any] = {"roles": {}, "opponents": {}, "turns": (), "messages": (), "final_prompts": {}, "rewards": {}}
-    error = f"environment {env} could not be made:\n{traceback.format_exc()}"
+    error = f"episode {id} of {env} (seed {seed}): the environment could not be made: {why}\n"
+    error += "".join(traceback.format_exception(why))
+    log_failure(error)
     return Episode(id, env, seed, group, member, **nothing, status=EpisodeStatus.FAILED, error=error)
 
 
 def _env_seed(run_seed: int, purpose: str, step: int, group: int) -> int:
-    return derive(run_seed, purpose, step, group, "env") % 2**31  # what every environment's generator takes
+    # 31 bits are what every environment's generator takes; a bit above them holds evaluation apart from all the rest
+    return derive(run_seed, purpose, step, group, "env") % 2**31 + (HELD_OUT if purpose == "eval" else 0)
 
 
 class Rollout:
@@ -47,10 +78,13 @@ class Rollout:
         self.config = config
         self.host = host
         self.cast = Cast(config, host)
-        self.env_stats = EnvStats()
-        self._idle: list[EnvHandle] = []
-        self._closing: list[asyncio.Future[None]] = []
+        self._pool = EnvPool(config.env)
         self._make_coordinator = coordinator_factory(config.coordinator.id, config.coordinator.kwargs)
+
+    @property
+    def env_stats(self) -> EnvStats:
+        """Counts over all environments so far."""
+        return self._pool.stats
 
     async def check(self, drivable: bool = False) -> tuple[EnvHandle, dict[str, Seat]]:
         """Opens one environment, makes a seat for every agent and looks at the first prompts of one game.
@@ -65,15 +99,36 @@ class Rollout:
             ConfigError: an agent without a seat, a first prompt that does not fit into its model, ...
             RolloutFailed: the game failed before anybody was asked.
         """
-        env = await asyncio.to_thread(self._open)  # a constructor may be slow
-        seats = {agent: self.cast.seat(agent, (), (0, 0)) for agent in agents_of(self._coordinator(), env)}
+        # what goes wrong in a share of all games may do so here, and the run is told to bear it
+        tries = CHECK_TRIES if self.config.rollout.max_failed_fraction else 1
+        for attempt in range(tries):
+            try:
+                return await self._check(attempt, drivable)
+            except (RolloutFailed, EnvError) as error:
+                if attempt == tries - 1:
+                    raise
+                log.warning("the first look at %s, try %d of %d: %s", self.config.env.id, attempt + 1, tries, error)
+        raise AssertionError("no try was made")
+
+    async def _check(self, attempt: int, drivable: bool) -> tuple[EnvHandle, dict[str, Seat]]:
+        env = await self._pool.take()
+        try:
+            seats = {agent: self.cast.seat(agent, (), (0, 0)) for agent in agents_of(self._coordinator(), env)}
+            await self._look(env, attempt, drivable)
+        except BaseException:
+            self._pool.drop(env)
+            raise
+        self._pool.put(env)
+        return env, seats
+
+    async def _look(self, env: EnvHandle, attempt: int, drivable: bool) -> None:
         looks: list[Look] = []
 
         def look(agent: str) -> Seat:
             looks.append(Look(self.cast, agent, drivable))
             return looks[-1]
 
-        seed = _env_seed(self.config.seed, "check", 0, 0)
+        seed = _env_seed(self.config.seed, "check", 0, attempt)
         table = Table(env, look, episode_id="check", seed=seed)
         timeout = self.config.coordinator.episode_timeout or CHECK_TIMEOUT
         episode = await play_episode(self._coordinator(), env, table, episode_timeout=timeout)
@@ -82,8 +137,6 @@ class Rollout:
             raise RolloutFailed(f"{env.id} failed before anybody had acted (seed {seed}): {brief(error)}", [episode])
         for seen in looks:
             self._check_room(seen)
-        self._idle.append(env)
-        return env, seats
 
     def _check_room(self, seen: Look) -> None:
         room = self.host.max_context(seen.policy) if seen.policy is not None else None
@@ -101,24 +154,32 @@ class Rollout:
         groups: int | None = None,
         group_size: int | None = None,
         driver: ScriptedPlayer | None = None,
+        seats: SeatMaker | None = None,
+        refuse: bool = True,
+        concurrency: int | None = None,
     ) -> list[Group]:
         """All groups of a step, played side by side; returns when the last episode has ended.
 
         Args:
             step: keys every draw, with the run's seed and `purpose`.
-            purpose: keeps the seeds of training, warm start and evaluation apart.
+            purpose: keeps the seeds of training, warm start and evaluation apart; with `eval`, the environments' seeds
+                come from a range of their own.
             groups: how many tasks; default: the configuration's.
             group_size: episodes of each; default: the configuration's.
             driver: a scripted player who answers in the policies' stead (for supervised targets).
+            seats: who sits where; default: the configuration's cast.
+            refuse: whether too many failures are an error.
+            concurrency: episodes at once; default: the configuration's.
 
         Raises:
-            RolloutFailed: more episodes failed than `rollout.max_failed` allows.
+            RolloutFailed: more episodes failed than `rollout.max_failed_fraction` allows.
         """
         n_groups = groups or self.config.rollout.groups
         size = group_size or self.config.rollout.group_size
         jobs = [(group, member) for group in range(n_groups) for member in range(size)]
         episodes: list[Episode | None] = [None] * len(jobs)
-        workers = min(self.config.rollout.concurrency or len(jobs), len(jobs))
+        make = seats or functools.partial(self.cast.seat, driver=driver)
+        workers = min(concurrency or self.config.rollout.concurrency or len(jobs), len(jobs))
         pace = self.host.sampler
         forget_failures()
         pace.enter(workers)
@@ -127,7 +188,7 @@ class Rollout:
             # a fixed share for every worker: what plays beside what does not depend on timing
             try:
                 for index in range(first, len(jobs), workers):
-                    episodes[index] = await self._play(step, purpose, *jobs[index], driver)
+                    episodes[index] = await self._play(step, purpose, *jobs[index], make)
             finally:
                 pace.leave()
 
@@ -140,26 +201,24 @@ class Rollout:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
         played = [episode for episode in episodes if episode is not None]
-        self._refuse_too_many_failures(played)
+        if refuse:
+            self._refuse_too_many_failures(played)
         name = self.config.env.id
         return [Group(name, tuple(played[start : start + size])) for start in range(0, len(played), size)]
 
-    async def _play(
-        self, step: int, purpose: str, group: int, member: int, driver: ScriptedPlayer | None
-    ) -> Episode:
+    async def _play(self, step: int, purpose: str, group: int, member: int, seats: SeatMaker) -> Episode:
         run_seed = self.config.seed
         place = (group, member)
         seed_key: tuple[Key, ...] = (run_seed, purpose, step)
         coordinator = self.config.coordinator
         id, seed = f"{step:06d}/{group:04d}/{member:02d}", _env_seed(run_seed, purpose, step, group)
         try:
-            # away from the event loop, and before the episode's clock starts: a constructor may take its time
-            env = self._idle.pop() if self._idle else await asyncio.to_thread(self._open)
-        except EnvError:
-            return _stillborn(id, self.config.env.id, seed, group, member)
+            env = await self._pool.take()  # before the episode's clock starts
+        except EnvError as why:
+            return _stillborn(id, self.config.env.id, seed, group, member, why)
         table = Table(
             env,
-            lambda agent: self.cast.seat(agent, seed_key, place, driver),
+            lambda agent: seats(agent, seed_key, place),
             episode_id=id,
             seed=seed,
             group=group,
@@ -170,44 +229,30 @@ class Rollout:
         try:
             episode = await play_episode(self._coordinator(), env, table, episode_timeout=coordinator.episode_timeout)
         except BaseException:
-            self._closing.append(asyncio.ensure_future(env.close()))
+            self._pool.drop(env)
             raise
         if episode.status is EpisodeStatus.FAILED or "deadline" in episode.outcome:
-            # whatever raised may be broken, and a call may still be under way: closing waits for it or abandons it
-            self._closing.append(asyncio.ensure_future(env.close()))
-        elif not env.abandoned:
-            self._idle.append(env)
+            self._pool.drop(env)
+        else:
+            self._pool.put(env)
         return episode
 
     def _coordinator(self) -> Coordinator:
         # a fresh one for every episode: what a script keeps on itself belongs to one game
         return self._make_coordinator()
 
-    def _open(self) -> EnvHandle:
-        env = self.config.env
-        return open_env(
-            env.id,
-            env.kwargs,
-            isolation=env.isolation,
-            step_timeout=env.step_timeout,
-            action_names=env.action_names,
-            stats=self.env_stats,
-        )
-
     def _refuse_too_many_failures(self, played: Sequence[Episode]) -> None:
         failed = [episode for episode in played if episode.status is EpisodeStatus.FAILED]
-        if len(failed) > self.config.rollout.max_failed * len(played):
+        if too_many(len(failed), len(played), self.config.rollout.max_failed_fraction):
             raise RolloutFailed(
-                f"{len(failed)} of {len(played)} episodes failed, more than rollout.max_failed="
-                f"{self.config.rollout.max_failed} allows; the first, {failed[0].id}: {brief(failed[0].error)}",
+                f"{len(failed)} of {len(played)} episodes failed, more than rollout.max_failed_fraction="
+                f"{self.config.rollout.max_failed_fraction} allows; the first: {brief(failed[0].error)}",
                 failed,
             )
 
     async def close(self) -> None:
         """Closes the environments; one that will not close is logged and left behind."""
-        await asyncio.gather(*self._closing, *(env.close() for env in self._idle))
-        self._closing.clear()
-        self._idle.clear()
+        await self._pool.close()
 
 
 def rollout(
@@ -226,7 +271,7 @@ def rollout(
 
     Raises:
         ConfigError: the configuration is wrong or an agent has no seat.
-        RolloutFailed: more episodes failed than `rollout.max_failed` allows.
+        RolloutFailed: more episodes failed than `rollout.max_failed_fraction` allows.
     """
     settings = load_config(config)
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
 from opentinker.checkpoints import Checkpoint
+from opentinker.collector import paused_collector, rare_collections
 from opentinker.config import RunConfig, load_config
 from opentinker.credit import make_credit
 from opentinker.credit.shaping import form_penalty, legal_entropy
 from opentinker.envs.registry import prepare
-from opentinker.errors import ConfigError, Interrupted, RolloutFailed
-from opentinker.evaluate import Evaluator
+from opentinker.errors import ConfigError, Interrupted, RolloutFailed, WriteFailed
+from opentinker.evaluate import Evaluator, check_opponents
 from opentinker.folder import RunFolder
-from opentinker.players import make_player
+from opentinker.players import check_player, make_player
 from opentinker.report.curves import plot_curves
 from opentinker.report.metrics import rollout_figures
 from opentinker.report.record import episode_to_json
+from opentinker.result import RunResult
 from opentinker.rollout import Rollout, run_async
 from opentinker.samples import to_samples
 from opentinker.scheduler.client import LocalScheduler
@@ -50,6 +52,12 @@ class Progress(Protocol):
     def step(self, row: Row) -> None:
         """A step is done; `row` is its line of metrics."""
 
+    def stopping(self, what: str) -> None:
+        """A signal asked to stop; `what` is finished first, then the run is saved. Called from a signal's handler."""
+
+    def leaving(self, signum: int) -> None:
+        """A second signal: what comes next is KeyboardInterrupt, or the end of the process. Called from its handler."""
+
 
 class Silent:
     """Tells nobody."""
@@ -63,30 +71,11 @@ class Silent:
     def step(self, row: Row) -> None:
         """Nothing."""
 
+    def stopping(self, what: str) -> None:
+        """Nothing."""
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a finished run left."""
-
-    folder: Path
-    """The run's folder; the newest of its `checkpoints/` holds the weights."""
-    rows: list[Row] = field(repr=False)
-    """The lines of `metrics.jsonl`."""
-    curves: Path
-    """The PNG of its curves."""
-    seed: int
-    """The run's seed."""
-
-    def last(self, key: str) -> Any:
-        """The latest value of a figure.
-
-        Raises:
-            KeyError: it was never measured.
-        """
-        for row in reversed(self.rows):
-            if key in row:
-                return row[key]
-        raise KeyError(f"{key!r} was never measured; {self.folder / 'metrics.jsonl'} has the keys of this run")
+    def leaving(self, signum: int) -> None:
+        """Nothing."""
 
 
 def train(
@@ -112,38 +101,49 @@ def train(
         RolloutFailed: too many episodes of a step failed.
         TrainingFailed: an update left weights that are no numbers.
         CheckpointError: a checkpoint could not be written, or what is there must not be passed over.
+        WriteFailed: figures or episodes could not be written; what the last checkpoint holds is kept.
         Interrupted: a signal asked to stop; the run was saved.
+        KeyboardInterrupt: a second Ctrl-C; the run goes on from its last checkpoint when it is resumed.
     """
     settings = load_config(config, overrides)
     if not _ONE_RUN.acquire(blocking=False):
         raise ConfigError("another run trains in this process; one at a time, or start a process for each")
     try:
-        return run_async(lambda: _train(settings, resume, progress or Silent()))  # type: ignore[no-any-return]
+        with StopRequest(armed=False) as stop:
+            return run_async(lambda: _train(settings, resume, progress or Silent(), stop))  # type: ignore[no-any-return]
     finally:
         _ONE_RUN.release()
 
 
-async def _train(config: RunConfig, resume: bool, progress: Progress) -> RunResult:
+async def _train(config: RunConfig, resume: bool, progress: Progress, stop: StopRequest) -> RunResult:
     RunFolder.check(config, resume)
     make_credit(config.train.credit, **config.train.credit_kwargs)
     if config.warm_start:
-        make_player(config.warm_start.player)
+        check_player(make_player(config.warm_start.player), config.env.id)
+    check_opponents(config)
     prepare(config.env.id, config.env.kwargs)  # before the slow imports: a wrong id is told at once
-    from opentinker.training.host import LocalHost
+    if config.loggers:
+        from opentinker.training.loggers import check_loggers
 
-    host = LocalHost(
-        config.policies,
-        config.train,
-        seed=config.seed,
-        deterministic=config.runtime.deterministic,
-        threads=config.runtime.threads,
-    )
+        check_loggers(config.loggers)
+    gc.collect()  # what a former run of this process left
+    with paused_collector():
+        from opentinker.training.host import LocalHost
+
+        host = LocalHost(
+            config.policies,
+            config.train,
+            seed=config.seed,
+            deterministic=config.runtime.deterministic,
+            threads=config.runtime.threads,
+            kv_cache_mib=config.runtime.kv_cache_mib,
+        )
     try:
         trainer = Trainer(config, host, progress)
         try:
             await trainer.check()
             with closing(RunFolder.open(config, resume)) as folder:
-                return await trainer.run(folder)
+                return await trainer.run(folder, stop)
         finally:
             await trainer.rollout.close()
     finally:
@@ -158,10 +158,12 @@ class Trainer:
         self.host = host
         self.progress = progress
         self.rollout = Rollout(config, host)
-        self.evaluator = Evaluator(config, None, None)
+        self.evaluator = Evaluator(config)
         self.scheduler = LocalScheduler(config.name)
         self.credit = make_credit(config.train.credit, **config.train.credit_kwargs)
         self.credit_state: Mapping[str, Any] = {}
+        self.loggers: Any = None
+        self.doing = "the preparations"
         self.time_s = 0.0
         self.temperatures = {name: policy.sampling.temperature for name, policy in config.policies.items()}
         self.trainable = [name for name, policy in config.policies.items() if policy.trainable]
@@ -173,7 +175,7 @@ class Trainer:
             ConfigError: an agent without a seat, a metric that cannot be measured, ...
         """
         env, seats = await self.rollout.check(drivable=self.config.warm_start is not None)
-        self.evaluator = await Evaluator.open(self.config, self.rollout.cast, self.host, env)
+        self.evaluator = await Evaluator.open(self.config, self.rollout, self.host, env, list(seats))
         if not any(seat.trainable for seat in seats.values()):
             playing = ", ".join(f"{agent}: {seat.label}" for agent, seat in seats.items())
             raise ConfigError(
@@ -183,42 +185,66 @@ class Trainer:
         if idle:
             log.warning("policies %s play in none of the seats known before a game (%s)", idle, ", ".join(seats))
 
-    async def run(self, folder: RunFolder) -> RunResult:
+    async def run(self, folder: RunFolder, stop: StopRequest) -> RunResult:
         """Trains from the last checkpoint, or from the start, to the last step."""
-        with StopRequest() as stop, rare_collections():
-            done = await self._begin(folder, stop)
-            self.progress.begin(self.config, done)
-            await self._steps(folder, done, stop)
-        rows = folder.read_metrics()
-        curves = plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
-        return RunResult(folder.path, rows, curves, self.config.seed)
+        def leave(signum: int) -> None:
+            folder.status.left()
+            self.progress.leaving(signum)
+
+        with folder.status.follow(), stop.listening(lambda: self.progress.stopping(self.doing), leave), rare_collections():
+            try:
+                done = await self._begin(folder, stop)
+                self.progress.begin(self.config, done)
+                await self._steps(folder, done, stop)
+            finally:
+                if self.loggers is not None:
+                    self.loggers.close(1 if sys.exc_info()[0] else 0)
+            rows = folder.read_metrics()
+            plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
+        return RunResult(folder.path, self.config, rows)
 
     async def _begin(self, folder: RunFolder, stop: StopRequest) -> int:
         checkpoint = folder.checkpoints.newest()
         if checkpoint is not None:
             self._restore(checkpoint)
             folder.rewind(checkpoint.step)
+            self._start(folder, checkpoint.step)
             return checkpoint.step
         folder.rewind(-1)
+        self._start(folder, -1)
         started = time.perf_counter()
         await self._warm_start(folder, stop)
         self.time_s += time.perf_counter() - started
-        folder.write_metrics({"step": 0, "time_s": self.time_s, **self.evaluator.measure(0)})
+        self._write(folder, {"step": 0, "time_s": self.time_s, **(await self.evaluator.measure(0))})
         self._save(folder, 0)
         return 0
+
+    def _start(self, folder: RunFolder, done: int) -> None:
+        folder.status.step(done)
+        if self.config.loggers:
+            from opentinker.training.loggers import Loggers
+
+            self.loggers = Loggers(self.config, folder.path, done)
+
+    def _write(self, folder: RunFolder, row: Row) -> None:
+        folder.write_metrics(row)
+        if self.loggers is not None:
+            self.loggers.log(row)
 
     async def _steps(self, folder: RunFolder, done: int, stop: StopRequest) -> None:
         steps = self.config.train.steps
         for step in range(done + 1, steps + 1):
+            self.doing = f"step {step}"
             row = await self._step(folder, step)
-            folder.write_metrics(row)
+            self._write(folder, row)
             self.progress.step(row)
             if step % self.config.train.checkpoint_every == 0 or step == steps or stop.signum:
                 self._save(folder, step)
             if stop.signum and step < steps:
                 raise Interrupted(
                     stop.signum,
-                    f"stopped after step {step} of {steps}, all saved; go on with the same command and --resume",
+                    f"stopped after step {step} of {steps}, all saved; go on with: opentinker resume {folder.path} "
+                    "(or the same command and --resume)",
                 )
 
     async def _step(self, folder: RunFolder, step: int) -> Row:
@@ -238,7 +264,7 @@ class Trainer:
         clock.lap("credit")
         await self._update(step, samples, row)
         clock.lap("update")
-        row |= self.evaluator.measure(step)
+        row |= await self.evaluator.measure(step)
         clock.lap("eval")
         self.time_s += clock.total
         row["time_s"] = self.time_s
@@ -251,7 +277,10 @@ class Trainer:
             try:
                 return await self.rollout.collect(step, **settings)
             except RolloutFailed as failure:
-                folder.write_episodes(step, map(episode_to_json, failure.episodes))
+                try:
+                    folder.write_episodes(step, map(episode_to_json, failure.episodes))
+                except WriteFailed as error:
+                    log.warning("the failed episodes are lost: %s", error)
                 raise
 
     def _advantages(self, groups: list[Group], step: int, row: Row) -> Mapping[str, tuple[float, ...]]:
@@ -298,6 +327,7 @@ class Trainer:
                 if own:
                     self.host.fit(name, own, lr=settings.lr)
             self.progress.warm(step, settings.steps)
+            self.doing = f"step {step + 1} of the warm start"
             if stop.signum:
                 raise Interrupted(
                     stop.signum, "stopped during the warm start; it begins anew with the same command and --resume"
@@ -319,6 +349,8 @@ class Trainer:
 
     def _save(self, folder: RunFolder, step: int) -> None:
         folder.sync_metrics()
+        if self.loggers is not None:
+            self.loggers.sync()
         state = {
             "time_s": self.time_s,
             "credit": self.credit_state,
@@ -331,6 +363,7 @@ class Trainer:
                 self.host.save(name, str(policies / name))
 
         folder.checkpoints.save(step, state, write)
+        folder.prune(step)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         for name in self.config.policies:
@@ -340,23 +373,6 @@ class Trainer:
         self.credit_state = state["credit"]
         self.evaluator.restore(state["evaluator"])
         self.scheduler.epoch = state["scheduler_epoch"]
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Spares the garbage collector the walk over what was there before, and most walks over a step's episodes.
-
-    Episodes hold no cycles, so they are freed without it; measured on Kuhn poker, its walks were a quarter of a step.
-    """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, before[1], before[2])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 class Clock:

@@ -81,6 +81,7 @@ class PolicySeat:
         place: (group, member) of the episode.
         max_context: ids that prompt and reply may have together; None: the sampler knows.
         driver: answers instead of the policy, for warm starts: its moves as the policy would have to write them.
+        env: the environment's id, for the driver.
 
     Raises:
         ConfigError: a memory that is none, or sampling that a trainable policy cannot have.
@@ -105,6 +106,7 @@ class PolicySeat:
         place: tuple[int, int] = (0, 0),
         max_context: int | None = None,
         driver: ScriptedPlayer | None = None,
+        env: str = "",
     ) -> None:
         if trainable:
             _check_trainable(agent, params)
@@ -123,6 +125,8 @@ class PolicySeat:
         self._place = place
         self._max_context = max_context
         self._driver = driver
+        self._env = env
+        self._world: Any = None
         system = "\n\n".join(part for part in (system, self._format.hint) if part)
         self._dialogue = Dialogue(renderer, system or None, _depth(memory))
         self._inbox: list[tuple[str, str]] = []
@@ -158,6 +162,10 @@ class PolicySeat:
         seed = derive(*self._seed_key, self._turn - 1, len(attempts))
         return _settle(self._rule, attempts, space, mask, seed, None if legal is None else len(legal))
 
+    def see(self, observation: Any) -> None:
+        """See `Seat`: for the driver."""
+        self._world = observation
+
     def tell(self, sender: str, text: str) -> None:
         """See `Seat.tell`."""
         self._inbox.append((sender, text))
@@ -185,7 +193,8 @@ class PolicySeat:
                 return None
         seed = derive(*self._seed_key, self._turn, attempt)
         if self._driver is not None:
-            situation = Situation(self.agent, self.role, observation, space, mask, seed, tuple(self._inbox))
+            told = tuple(self._inbox)
+            situation = Situation(self.agent, self.role, observation, space, mask, seed, told, self._world, self._env)
             return self._drive(self._driver, situation, tokens)
         completion = await self._sampler.sample(
             self._ref,
@@ -219,7 +228,9 @@ class PolicySeat:
             action = space.parse(self._format.extract(reply), mask)
         except InvalidAction as error:
             why = f"{_CUT.get(completion.finish_reason, 'malformed')}: {error.reason}"
-            return Attempt(prompt, completion, reply, None, False, why, self._rule.penalty), error
+            # a new one: the traceback of what was raised would hold on to this seat, and the seat's caller to the error
+            told = InvalidAction(error.reply, error.reason, error.legal)
+            return Attempt(prompt, completion, reply, None, False, why, self._rule.penalty), told
         return Attempt(prompt, completion, reply, action, True), None
 
     def _no_room(self, prompt: TokenIds) -> Attempt:
@@ -237,6 +248,7 @@ class ScriptedSeat:
         seed_key: what keys its draws, before (group, member, agent, turn, attempt).
         place: (group, member) of the episode.
         rule: for a player without a legal action to give; it is not asked twice.
+        env: the environment's id, which the player is told.
     """
 
     policy: str | None = None
@@ -251,10 +263,13 @@ class ScriptedSeat:
         seed_key: tuple[Key, ...] = (),
         place: tuple[int, int] = (0, 0),
         rule: InvalidRule | None = None,
+        env: str = "",
     ) -> None:
         self.agent = agent
         self.role = agent if role is None else role
         self.label = player_label(player)
+        self._env = env
+        self._world: Any = None
         self._player = player
         self._seed_key = (*seed_key, *place, agent)
         self._rule = InvalidRule("forfeit", others="keep") if rule is None else rule
@@ -264,7 +279,8 @@ class ScriptedSeat:
     async def decide(self, observation: str, space: ActionText, mask: Any = None) -> Decision:
         """See `Seat.decide`. Raises what the player raises, `InvalidAction` excepted."""
         seed = derive(*self._seed_key, self._turn, 0)
-        situation = Situation(self.agent, self.role, observation, space, mask, seed, tuple(self._inbox))
+        told = tuple(self._inbox)
+        situation = Situation(self.agent, self.role, observation, space, mask, seed, told, self._world, self._env)
         self._inbox.clear()
         self._turn += 1
         legal = space.legal(mask)
@@ -277,6 +293,10 @@ class ScriptedSeat:
             attempt = Attempt((), None, error.reply, None, False, f"illegal: {error.reason}", self._rule.penalty)
             return _settle(self._rule, [attempt], space, mask, derive(*self._seed_key, self._turn - 1, 1), n_legal)
         return Decision((Attempt((), None, space.render_action(action), action, True),), action, n_legal=n_legal)
+
+    def see(self, observation: Any) -> None:
+        """See `Seat`: the player's `Situation.world`."""
+        self._world = observation
 
     def tell(self, sender: str, text: str) -> None:
         """See `Seat.tell`."""

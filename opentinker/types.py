@@ -191,7 +191,7 @@ class Episode:
     opponents: Mapping[AgentID, str]
     """Agents whose seat is not trainable, and what sat there."""
     turns: tuple[Turn, ...]
-    """In the order in which decisions were completed."""
+    """In the order in which decisions were completed; those of one barrier in the order in which they were asked for."""
     messages: tuple[Message, ...]
     final_prompts: Mapping[AgentID, tuple[int, ...]]
     """What a truncated agent would have seen next (token ids)."""
@@ -262,7 +262,11 @@ class ActionText(Protocol):
 
 @runtime_checkable
 class Seat(Protocol):
-    """A player at a table: a policy, a script, a human, an endpoint."""
+    """A player at a table: a policy, a script, a human, an endpoint.
+
+    One that has a method `see(observation)` is handed every observation as the coordinator gave it, before it is put into
+    words and before `decide`.
+    """
 
     agent: AgentID
     role: str

@@ -78,3 +78,41 @@ install() {
     echo "$print" >"$stamp"
     [[ -z $extra ]] || echo "$print" >"$VENV/installed"  # an extra brings the rest with it
 }
+
+find_browser() {
+    local name
+    for name in chromium chromium-browser google-chrome google-chrome-stable; do
+        command -v "$name" && return
+    done
+    return 1
+}
+
+# browser: a Chromium for the tests that open a page, where there is none and the system may install one: Debian or a
+# system like it, as root or with a sudo that asks nothing. Tried once; without one those tests are skipped.
+# OPENTINKER_BROWSER=none leaves the system as it is.
+browser() {
+    local tried=$VENV/browser-tried log=$VENV/browser.log without="the tests that open a page are skipped" root=()
+    find_browser >/dev/null && return
+    if [[ ${OPENTINKER_BROWSER:-} == none ]]; then
+        say "$without, as OPENTINKER_BROWSER=none asks"
+        return
+    fi
+    [[ $(id -u) == 0 ]] || root=(sudo -n)
+    if ! command -v apt-get >/dev/null || ! "${root[@]}" true 2>/dev/null; then
+        say "no Chromium and no right to install one: $without. Install the package chromium, or Chrome, to run them"
+        return
+    fi
+    if [[ -f $tried ]]; then
+        say "no Chromium (an install failed, see $log): $without. Remove $tried to try again"
+        return
+    fi
+    say "installing Chromium with apt-get for the tests that open a page; it takes about a minute, once"
+    : >"$tried"
+    if "${root[@]}" env DEBIAN_FRONTEND=noninteractive bash -c \
+        'apt-get update -q && apt-get install -q -y --no-install-recommends chromium' >"$log" 2>&1 </dev/null &&
+        find_browser >/dev/null; then
+        rm -f "$tried"
+    else
+        say "Chromium could not be installed, see $log: $without"
+    fi
+}

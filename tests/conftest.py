@@ -4,7 +4,12 @@ import fcntl
 from collections.abc import Generator
 from typing import Any
 
+import hypothesis
 import pytest
+
+# a deadline in wall-clock time tests the machine's load, not the code
+hypothesis.settings.register_profile("shared_machine", deadline=None)
+hypothesis.settings.load_profile("shared_machine")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -193,6 +193,16 @@ def test_envs_check_tells_sound_from_broken(capsys):
     assert "kuhn_poker" in capsys.readouterr().err
 
 
+def test_envs_check_takes_arguments_and_words_of_ones_own(capsys):
+    view = ["--render", "opentinker.envs.views.tictactoe:render", "--parse", "opentinker.envs.views.tictactoe:parse"]
+    assert _run("envs", "check", "pettingzoo/classic/tictactoe_v3", *view) == 0
+    assert _run("envs", "check", "gymnasium/CliffWalking", "max_episode_steps=5") == 0
+    assert _run("envs", "check", "kuhn_poker", "--render", "opentinker.envs.views.tictactoe:rendre") == 2
+    assert "did you mean 'render'" in capsys.readouterr().err
+    assert _run("envs", "check", "bandit", "mean=3") == 2
+    assert "did you mean 'means'" in capsys.readouterr().err
+
+
 def test_a_sigterm_gives_143_and_one_line_how_to_go_on(tmp_path):
     config = {**GOOD, "runs_dir": str(tmp_path), "train": {"steps": 100000, "checkpoint_every": 100000}}
     file = tmp_path / "config.yaml"

@@ -10,9 +10,16 @@ import sys
 import pytest
 
 from opentinker import folder as module
+from opentinker import status
 from opentinker.config import load_config
-from opentinker.errors import ConfigError, RunExists
+from opentinker.errors import ConfigError, RunExists, WriteFailed
 from opentinker.folder import FORMAT, RunFolder, read_metrics
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """A held lock is not tried for long."""
+    monkeypatch.setattr(status, "PATIENCE_SECONDS", 0.05)
 
 
 def config_in(tmp_path, *overrides, **changes):
@@ -99,7 +106,8 @@ def test_p6_a_second_process_is_refused_while_the_first_lives(run, config):
     run.close()
     with hold_elsewhere(run.path) as process:
         before = tree(run.path)
-        with pytest.raises(RunExists, match=r"run 'one' is being trained by another process \(.*\); wait or stop it"):
+        who = rf", pid {process.pid} on \S+ since 20\S+ \(.*one\); wait or stop it"
+        with pytest.raises(RunExists, match="run 'one' is being trained by another process" + who):
             RunFolder.open(config, resume=True)
         assert tree(run.path) == before
         process.communicate("\n")
@@ -136,16 +144,17 @@ def test_p6_another_configuration_is_refused_with_the_keys_that_differ(run, tmp_
     for look in (RunFolder.check, RunFolder.open):
         with pytest.raises(ConfigError) as caught:
             look(other, resume=True)
-        first, *lines = str(caught.value).splitlines()
+        first, *lines, allowed = str(caught.value).splitlines()
         assert first.startswith("run 'one' in ") and "go on with the same one or choose another name (name=…)" in first
         assert [line.strip() for line in lines if not line.startswith("  agents.new:")] == [
             "seed: 0 there, 3 now",
             "env.kwargs.a: 1 there, nothing now",
             "env.kwargs.b: nothing there, None now",
             "agents.*.memory: 'full' there, 'last' now",
-            "train.optim.lr.start: 1e-05 there, 0.001 now",
-            "train.optim.lr.end: 1e-05 there, 0.001 now",
+            "train.optim.lr.start: 1e-05 there, 0.001 now (may change)",
+            "train.optim.lr.end: 1e-05 there, 0.001 now (may change)",
         ]
+        assert allowed.startswith("may change when a run goes on: train.checkpoint_every, ")
         assert any(line.startswith("  agents.new: nothing there, {") for line in lines)
     assert load_config(run.path / "config.yaml").seed == 0
 
@@ -247,9 +256,9 @@ def _rejected(run):
 def test_a_run_that_holds_something_keeps_its_name(run, tmp_path, holds):
     holds(run)
     run.close()
-    other = config_in(tmp_path, "train.steps=3")
+    other = config_in(tmp_path, "seed=3")
     for look in (RunFolder.check, RunFolder.open):
-        with pytest.raises(RunExists, match=r"\(0 of 3 steps\); go on with --resume"):
+        with pytest.raises(RunExists, match=r"\(0 of 40 steps\); go on with --resume"):
             look(other)
         with pytest.raises(ConfigError, match="has another configuration"):
             look(other, True)
@@ -430,3 +439,45 @@ def test_episodes_are_ascii_lines_of_json(run):
     assert len(file.read_text().splitlines()) == 1
     with pytest.raises(ValueError, match="Out of range float"):
         run.write_episodes(11, [{"reward": math.nan}])
+
+
+# What cannot be written.
+
+
+class Full:
+    """An open file on a full disk."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        count = self.file.write(bytes(data)[: self.room])
+        self.room -= count
+        return count
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_p5_metrics_on_a_full_disk_stop_the_run_and_it_goes_on_from_the_checkpoint(run, config, room):
+    run.write_metrics({"step": 0})
+    _save(run, 0)
+    run._metrics = Full(run._metrics, room)
+    with pytest.raises(WriteFailed, match=r"cannot write .*metrics\.jsonl: No space left on device \(file system .* free\)"):
+        run.write_metrics({"step": 1})
+    run.close()  # raises nothing
+    assert (run.path / "metrics.jsonl").read_bytes() == b'{"step": 0}\n' + b'{"step": 1}\n'[:room]
+    again = RunFolder.open(config, resume=True)
+    again.rewind(0)
+    again.close()
+    assert again.read_metrics() == [{"step": 0}]
+    assert (run.path / "metrics.jsonl").read_bytes() == b'{"step": 0}\n'
+
+
+def test_p5_episodes_that_cannot_be_written_stop_the_run(run):
+    (run.path / "episodes").touch()
+    with pytest.raises(WriteFailed, match="cannot write .*step-000001.jsonl: .*what the last checkpoint holds is kept"):
+        run.write_episodes(1, [{}])

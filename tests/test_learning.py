@@ -39,6 +39,14 @@ def test_kuhn_with_a_policy_for_each_seat(tmp_path, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [201, 202, 203])
+def test_p2_kuhn_with_an_adapter_for_each_seat_on_one_base(tmp_path, seed):
+    result = train(CONFIGS / "kuhn_lora.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
+    assert result.last("eval/exploitability/ema") <= 0.15
+    assert result.last("eval/invalid_mass/ema") <= 0.02
+
+
+@pytest.mark.slow
 def test_every_row_trained_on_the_last_players_reward_ends_worse_than_uniform_play(tmp_path):
     short = ["train.steps=300", "seed=201"]
     wrong = _kuhn(tmp_path, *short, "name=wrong", "train.credit=opentinker.testing.credit:last_player")
@@ -61,3 +69,19 @@ def test_the_best_arm_of_a_bandit(tmp_path):
 def test_rock_paper_scissors_in_parallel(tmp_path, seed):
     result = train(CONFIGS / "rps_parallel.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
     assert result.last("eval/exploitability/average") <= 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [201, 202, 203])
+def test_tic_tac_toe_by_self_play(tmp_path, seed):
+    result = train(CONFIGS / "tictactoe_selfplay.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
+    assert result.last("eval/random/loss_rate") <= 0.15
+    assert result.last("eval/minimax/draw_rate") >= 0.6
+    assert result.last("eval/random/invalid_rate") <= 0.01 and result.last("eval/minimax/invalid_rate") <= 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [201, 202, 203])
+def test_the_frozen_lake_is_crossed(tmp_path, seed):
+    result = train(CONFIGS / "frozenlake.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
+    assert result.last("eval/self/return_mean") >= 0.95

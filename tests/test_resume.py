@@ -83,8 +83,10 @@ def server():
     return context
 
 
-def _start(server, runs_dir: Path, instant: Instant | None = None) -> int:
-    process = server.Process(target=train_until, args=(CONFIG, [f"runs_dir={runs_dir}"], instant))
+def _start(
+    server, runs_dir: Path, instant: Instant | None = None, config=CONFIG, overrides: tuple[str, ...] = ()
+) -> int:
+    process = server.Process(target=train_until, args=(config, [f"runs_dir={runs_dir}", *overrides], instant))
     process.start()
     process.join(240)
     if process.is_alive():
@@ -134,6 +136,24 @@ def test_p4_a_run_killed_twice_goes_on_bit_for_bit(server, uninterrupted, tmp_pa
     assert _figures(tmp_path) == uninterrupted[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "instant",
+    [
+        pytest.param(Instant(HOST + "update", 5, "after"), id="one of two adapters updated"),
+        pytest.param(Instant(STATE + "write_peft", 2, "after", within=2), id="checkpoint 2: second adapter written"),
+    ],
+)
+def test_p2_p4_a_killed_run_of_adapters_on_one_base_goes_on_bit_for_bit(server, tmp_path, instant):
+    lora = {"model": "tiny", "adapter": {"rank": 4}, "sampling": {"max_tokens": 1}}
+    config = {**CONFIG, "policies": {"first": lora, "second": lora}}
+    assert _start(server, tmp_path / "whole", config=config) == 0
+    assert _start(server, tmp_path / "killed", instant, config) == -signal.SIGKILL
+    assert _start(server, tmp_path / "killed", config=config) == 0
+    assert _figures(tmp_path / "killed") == _figures(tmp_path / "whole")
+    assert _weights(tmp_path / "killed") == _weights(tmp_path / "whole")
+
+
 def test_a_torn_or_altered_checkpoint_is_passed_over_for_the_one_before(server, uninterrupted, tmp_path):
     assert _start(server, tmp_path) == 0
     checkpoints = tmp_path / "run" / "checkpoints"
@@ -145,3 +165,44 @@ def test_a_torn_or_altered_checkpoint_is_passed_over_for_the_one_before(server, 
     assert _start(server, tmp_path) == 0
     assert _figures(tmp_path) == uninterrupted[0]
     assert _weights(tmp_path) == uninterrupted[1]
+
+
+KEEPING = (
+    "train.checkpoint_every=1",
+    "train.keep_last=1",
+    "train.keep_best={figure: eval/exploitability/last, goal: max}",
+    "loggers=[tensorboard]",
+)
+KEEPING_INSTANTS = [
+    ("before the first one is dropped", Instant(STORE + "CheckpointStore.prune", 2, "before")),
+    ("dropped and not deleted", Instant(STORE + "_remove", 1, "before")),
+    ("deleted", Instant(STORE + "CheckpointStore.prune", 3, "after")),
+    ("the last time", Instant(STORE + "CheckpointStore.prune", STEPS + 1, "before")),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instant", [pytest.param(at, id=name) for name, at in KEEPING_INSTANTS])
+def test_p4_a_run_killed_while_it_drops_old_checkpoints_goes_on_bit_for_bit(server, uninterrupted, tmp_path, instant):
+    assert _start(server, tmp_path, instant, overrides=KEEPING) == -signal.SIGKILL
+    assert _start(server, tmp_path, overrides=KEEPING) == 0
+    figures, weights = uninterrupted
+    assert _figures(tmp_path) == figures  # what is kept and logged moves no bit
+    assert _weights(tmp_path) == weights
+    exploitability = [json.loads(row)["eval/exploitability/last"] for row in figures]
+    kept = {f"step-{step:06d}" for step in (exploitability.index(max(exploitability)), STEPS)}
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} >= kept
+
+
+@pytest.mark.slow
+def test_p4_a_lengthened_run_that_is_killed_goes_on_as_the_one_that_was_long_from_the_start(server, tmp_path):
+    constant = ("train.legal_entropy=0.1", "train.optim.lr=1e-3")
+    assert _start(server, tmp_path / "whole", overrides=constant) == 0
+    assert _start(server, tmp_path, overrides=(*constant, f"train.steps={STEPS - 2}")) == 0
+    later = Instant(HOST + "update", 3, "after")
+    assert _start(server, tmp_path, later, overrides=constant) == -signal.SIGKILL
+    assert _start(server, tmp_path, overrides=constant) == 0
+    assert _figures(tmp_path) == _figures(tmp_path / "whole")
+    assert _weights(tmp_path) == _weights(tmp_path / "whole")
+    changes = [json.loads(line) for line in (tmp_path / "run" / "config_changes.jsonl").read_text().splitlines()]
+    assert [(line["after_step"], line["changed"]["train.steps"]["new"]) for line in changes] == [(STEPS - 2, STEPS)]

@@ -12,8 +12,10 @@ import pytest
 
 from opentinker.config import load_config
 from opentinker.errors import ConfigError, Interrupted, RolloutFailed, RunExists
+from opentinker.folder import parse_run_ref
 from opentinker.report.record import episode_from_json
 from opentinker.run import train
+from opentinker.status import read_status
 
 BASE = {
     "name": "run",
@@ -143,8 +145,8 @@ def test_p6_a_second_run_of_the_same_name_is_refused_with_a_choice(finished):
     before = (finished.folder / "metrics.jsonl").read_bytes()
     with pytest.raises(RunExists, match=r"--resume.*name="):
         train(config)
-    with pytest.raises(ConfigError, match=r"train\.steps: 3 there, 4 now"):
-        train(config, "train.steps=4", resume=True)
+    with pytest.raises(ConfigError, match=r"seed: 3 there, 5 now"):
+        train(config, "train.steps=4", "seed=5", resume=True)
     assert (finished.folder / "metrics.jsonl").read_bytes() == before
 
 
@@ -172,13 +174,23 @@ class _Stopper:
         if row["step"] == self._at:
             os.kill(os.getpid(), self._signum)
 
+    def stopping(self, what):
+        self.told = what
+
+    def leaving(self, signum):
+        pass
+
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_p5_a_polite_signal_saves_and_the_run_goes_on_to_equal_figures(tmp_path, finished, signum):
     handler = signal.getsignal(signum)
-    with pytest.raises(Interrupted, match=r"after step 2 of 3.*--resume") as stopped:
-        train(_config(tmp_path), progress=_Stopper(2, signum))
+    stopper = _Stopper(2, signum)
+    with pytest.raises(Interrupted, match=r"after step 2 of 3.*opentinker resume .*run .*--resume") as stopped:
+        train(_config(tmp_path), progress=stopper)
     assert stopped.value.signum == signum
+    assert stopper.told == "step 2"
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.step, status.steps) == ("interrupted", 2, 3) and "after step 2 of 3" in status.error
     assert signal.getsignal(signum) is handler
     assert (tmp_path / "run" / "checkpoints" / "step-000002" / "manifest.json").exists()
     result = train(_config(tmp_path), resume=True)
@@ -263,3 +275,113 @@ def test_a_loop_of_ones_own_is_made_of_public_calls(tmp_path):
             update = host.update(policy, [sample for sample in samples if sample.policy == policy], lr=1e-3)
             assert update.version == step
     host.close()
+
+
+# What a run says of itself, keeps, and goes on with.
+
+
+def test_a_finished_run_says_so(finished):
+    status = read_status(finished.folder)
+    assert (status.state, status.step, status.steps, status.error) == ("finished", 3, 3, "")
+
+
+def test_a_failed_run_says_why_with_its_traceback(tmp_path):
+    class Bug:
+        def step(self, row):
+            raise ZeroDivisionError("a bug")
+
+        begin = warm = stopping = leaving = lambda *_: None
+
+    with pytest.raises(ZeroDivisionError):
+        train(_config(tmp_path), progress=Bug())
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.step, status.error) == ("failed", 1, "ZeroDivisionError: a bug")
+    assert "in step" in status.traceback and "test_run.py" in status.traceback
+
+
+class _Impatient(_Stopper):
+    """Presses Ctrl-C twice in a row."""
+
+    def step(self, row):
+        if row["step"] == self._at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def stopping(self, what):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_p5_a_second_ctrl_c_stops_at_once_and_the_run_goes_on_to_equal_figures(tmp_path, finished):
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(_config(tmp_path), progress=_Impatient(2, signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000000"]
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.step, status.error) == ("interrupted", 2, "stopped at once by a second signal")
+    result = train(_config(tmp_path), resume=True)
+    assert _without_clock(result.rows) == _without_clock(finished.rows)
+
+
+CONSTANT = {"credit": "rae", "optim": {"lr": 1e-3}, "ema": 0.9, "steps": 4, "checkpoint_every": 3}
+
+
+def test_p4_a_run_is_lengthened_and_is_then_the_run_that_was_long_from_the_start(tmp_path):
+    whole = train(_config(tmp_path, train=CONSTANT), "name=whole")
+    train(_config(tmp_path, train=CONSTANT), "train.steps=2")
+    longer = train(_config(tmp_path, train=CONSTANT), resume=True)
+    measured = {key for row in whole.rows for key in row if key.startswith("eval/")}
+    strip = [{key: value for key, value in row.items() if key not in measured} for row in _without_clock(whole.rows)]
+    assert [{k: v for k, v in row.items() if k not in measured} for row in _without_clock(longer.rows)] == strip
+    assert longer.last("eval/exploitability/average") == whole.last("eval/exploitability/average")
+    assert _hashes(longer.folder, 4, "first") == _hashes(whole.folder, 4, "first") != {}
+    assert read_status(longer.folder).steps == load_config(longer.folder / "config.yaml").train.steps == 4
+
+
+def test_what_is_kept_measured_and_written_may_change_and_moves_no_bit(tmp_path, finished):
+    free = [
+        "evaluate.every=1", "train.checkpoint_every=1", "train.keep_last=1", "rollout.record=0", "loggers=[tensorboard]",
+        "train.keep_best={figure: eval/exploitability/ema, goal: min}", "evaluate.opponents=[random]", "evaluate.games=4",
+    ]  # fmt: skip
+    result = train(_config(tmp_path), *free)
+    ours = [{key: value for key, value in row.items() if not key.startswith("eval/")} for row in _without_clock(result.rows)]
+    theirs = [{key: row[key] for key in row if not key.startswith("eval/")} for row in _without_clock(finished.rows)]
+    assert ours == theirs
+    assert _hashes(result.folder, 3, "first") == _hashes(finished.folder, 3, "first")
+    figures = [row["eval/exploitability/ema"] for row in result.rows]
+    kept = sorted({figures.index(min(figures)), 3})
+    assert [path.name for path in sorted((result.folder / "checkpoints").iterdir())] == [f"step-{n:06d}" for n in kept]
+    assert parse_run_ref(f"{result.folder}@best").load().step == kept[0]
+
+
+def test_p7_p8_batch_settings_given_as_overrides_reach_verl_and_nothing_is_dropped(tmp_path, monkeypatch):
+    from opentinker.training.host import LocalHost
+
+    workers = []
+    close = LocalHost.close
+
+    def look(host):
+        workers.extend(policy.worker for policy in host._policies.values())
+        close(host)
+
+    monkeypatch.setattr(LocalHost, "close", look)
+    result = train(
+        _config(tmp_path, warm_start=None),
+        "train.steps=1", "train.epochs=2", "train.mini_batches=3", "train.optim.lr=3e-4", "train.optim.betas=[0.3, 0.7]",
+        "train.optim.weight_decay=0.25", "train.optim.clip=0.125", "train.clip_ratio=0.3", "train.entropy_coeff=0.01",
+        "train.loss=gpg", "train.loss_agg=token-sum", "train.micro_batch_tokens=99",
+        "train.merge_identical=false",
+    )  # fmt: skip
+    row = result.rows[1]
+    assert row["train/first/steps"] == 6 and row["train/first/lr"] == 3e-4
+    played = [policy for policy in ("first", "second") if f"train/{policy}/rows" in row]
+    trained = sum(row[f"train/{policy}/rows"] * row[f"train/{policy}/steps"] for policy in played)
+    assert trained == pytest.approx(2 * row["train/all/samples"])  # two epochs; three does not divide the samples
+    assert row["train/all/samples"] % 3 != 0
+    for worker in workers:
+        (group,) = worker.engine.optimizer.param_groups
+        assert (group["lr"], group["betas"], group["weight_decay"]) == (3e-4, (0.3, 0.7), 0.25)
+        assert worker.engine.optimizer_config.clip_grad == 0.125
+        actor, micro = worker.actor, worker.train.micro_batch_tokens
+        assert (actor.clip_ratio, actor.clip_ratio_low, actor.clip_ratio_high, actor.entropy_coeff) == (0.3, 0.3, 0.3, 0.01)
+        assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, micro) == ("gpg", "token-sum", 99)
+    assert len(workers) == 2

@@ -348,3 +348,21 @@ def test_merging_twice_is_merging_once():
     assert [row.weight for row in once] == [2, 1]
     assert merge_identical(once) == once
     assert merge_identical(once + once)[0] == replace(once[0], advantages=(0.0, 4.0), weight=4)
+
+
+@pytest.mark.parametrize("name", ["grpo", "rae", "reinforce", "dr_grpo"])
+def test_c8_what_is_left_out_after_credit_does_not_rescale_the_rest(name):
+    """Normalising happens once, over all players; choosing one policy's turns and merging equal rows keep the numbers."""
+    turns = [turn([1, 2], [3], agent="a", policy="one"), turn([4, 5], [6], agent="b", policy="two", index=0)]
+    episodes = tuple(
+        replace(episode(*turns, id=str(number), a=float(number), b=-float(number)), roles={"a": "a", "b": "b"})
+        for number in range(4)
+    )
+    groups = [Group("task", episodes)]
+    advantages = make_credit(name)(groups, {}).advantages
+    rows, _ = to_samples(groups, advantages, {"one"})
+    assert [row.advantages[-1] for row in rows] == [advantages[str(number)][0] for number in range(4)]
+    both, _ = to_samples(groups, advantages)
+    assert [row for row in both if row.policy == "one"] == rows
+    (merged,) = merge_identical(rows)
+    assert merged.advantages[-1] == pytest.approx(sum(advantages[str(number)][0] for number in range(4)), abs=1e-12)

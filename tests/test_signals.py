@@ -1,3 +1,4 @@
+import asyncio
 import os
 import signal
 import subprocess
@@ -87,3 +88,33 @@ def test_a_handler_that_python_did_not_set_becomes_the_default(monkeypatch):
     assert installed[2:] == [signal.SIG_DFL, signal.SIG_DFL]
     for signum, handler in before.items():
         real(signum, handler)
+
+
+def test_before_it_listens_signals_do_what_they_did(signum):
+    calls = []
+    signal.signal(signum, lambda *_: calls.append("before"))
+    said = []
+    with StopRequest(armed=False) as stop:
+        os.kill(os.getpid(), signum)
+        assert (calls, stop.signum) == (["before"], 0)
+        with stop.listening(lambda: said.append("stopping"), lambda number: said.append(number)):
+            os.kill(os.getpid(), signum)
+            assert (calls, stop.signum, said) == (["before"], signum, ["stopping"])
+            os.kill(os.getpid(), signum)
+        assert (calls, said) == (["before", "before"], ["stopping", signum])
+        os.kill(os.getpid(), signum)
+    assert calls == ["before"] * 3 and said == ["stopping", signum]
+
+
+def test_a_second_ctrl_c_stops_an_event_loop_at_once_and_not_at_its_next_await():
+    done = []
+
+    async def work():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("first")
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("second")
+
+    with pytest.raises(KeyboardInterrupt), StopRequest():
+        asyncio.run(work())
+    assert done == ["first"]

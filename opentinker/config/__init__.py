@@ -1,13 +1,14 @@
 """The configuration: one tree of typed values, validated once at the door. Shapes only; ids resolve where they are used."""
 
 from opentinker.config.load import load_config
-from opentinker.config.reference import describe_config
+from opentinker.config.reference import configuration_page, describe_config
 from opentinker.config.strict_yaml import dump_yaml, parse_yaml
 from opentinker.config.tree import (
     AdapterConfig,
     CoordinatorConfig,
     EnvConfig,
     EvaluateConfig,
+    KeepBest,
     OnInvalid,
     OptimConfig,
     PolicyConfig,
@@ -27,6 +28,7 @@ __all__ = [
     "CoordinatorConfig",
     "EnvConfig",
     "EvaluateConfig",
+    "KeepBest",
     "OnInvalid",
     "OptimConfig",
     "PolicyConfig",
@@ -40,6 +42,7 @@ __all__ = [
     "TrainConfig",
     "WarmStart",
     "Window",
+    "configuration_page",
     "describe_config",
     "dump_yaml",
     "load_config",

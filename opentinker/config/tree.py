@@ -39,6 +39,12 @@ class EnvConfig(Settings):
         default=60.0, gt=0, le=SECONDS, description="seconds for one reset or step; null: no limit"
     )
     action_names: list[Text] | None = Field(default=None, description="names for the actions of a Discrete space")
+    render: Line | None = Field(
+        default=None, description="package.module:function, observation to text; null: the codec's own words"
+    )
+    parse: Line | None = Field(
+        default=None, description="package.module:function, text to action; null: the codec's own reading"
+    )
 
 
 class CoordinatorConfig(Settings):
@@ -128,10 +134,8 @@ class SeatConfig(Settings):
     """Who sits where an agent plays: a policy or a scripted player, and how."""
 
     policy: Line | None = Field(default=None, description="a key of `policies`; NAME@ema: its averaged weights, untrained")
-    player: Text | None = Field(default=None, description="a scripted player: random_legal, always:ACTION, module:function")
-    role: Role | None = Field(
-        default=None, description="baselines, prompts and figures follow it; null: the agent's name"
-    )
+    player: Text | None = Field(default=None, description="a script: random, minimax, always:ACTION, module:function")
+    role: Role | None = Field(default=None, description="baselines, prompts and figures follow it; null: the agent's name")
     system: Text | None = Field(default=None, description="system prompt")
     memory: Annotated[Literal["full", "last"] | Window, BeforeValidator(_memory)] = Field(
         default="full", description="full dialogue, last observation only, or window(k)"
@@ -154,7 +158,7 @@ class AdapterConfig(Settings):
     rank: int = Field(ge=1, le=MOST, description="rank of the update")
     alpha: float = Field(default=16.0, gt=0, le=1e6, description="the update is scaled by alpha / rank")
     targets: Annotated[str | list[str], BeforeValidator(_targets)] = Field(
-        default="all-linear", description="names of the layers that get one"
+        default="all-linear", description="all-linear (all linear layers but the output), or names of layers or their ends"
     )
 
 
@@ -163,12 +167,16 @@ class PolicyConfig(Settings):
 
     model: Line = Field(description="tiny, a local folder or a hub id")
     adapter: AdapterConfig | None = Field(
-        default=None, description="LoRA; not supported in this version: leave it null, which trains all weights"
+        default=None,
+        description="LoRA; policies of one model, rank, alpha and targets share one base; null: all weights train",
     )
     trainable: bool = Field(default=True, description="false: frozen, never changed")
     sampling: SamplingConfig = Field(default=SamplingConfig(), description="how its tokens are drawn")
     seed: int | None = Field(
-        default=None, ge=0, lt=2**63, description="for the weights of `tiny`; null: from the run's seed and the name"
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="for the weights of `tiny`; null: from the run's seed and the name, under an adapter from the seed",
     )
 
     @model_validator(mode="after")
@@ -184,7 +192,7 @@ class PolicyConfig(Settings):
 class WarmStart(Settings):
     """Supervised steps on a scripted player's moves, before the first rollout."""
 
-    player: Text = Field(description="random_legal, always:ACTION or module:function")
+    player: Text = Field(description="random_legal, minimax, always:ACTION or module:function")
     steps: int = Field(ge=0, le=10**9, description="gradient steps")
     lr: float = Field(default=1e-3, gt=0, le=1e3, description="learning rate")
     episodes: int = Field(default=64, ge=1, le=MOST, description="fresh episodes a step")
@@ -196,7 +204,9 @@ class RolloutConfig(Settings):
     groups: int = Field(default=32, ge=1, le=MOST, description="tasks a step")
     group_size: int = Field(default=1, ge=1, le=MOST, description="episodes of each task")
     concurrency: int = Field(default=0, ge=0, le=MOST, description="episodes at once; 0: all")
-    max_failed: float = Field(default=0.1, ge=0, le=1, description="share of failed episodes above which the run stops")
+    max_failed_fraction: float = Field(
+        default=0.1, ge=0, le=1, description="share of failed episodes above which the run stops"
+    )
     record_every: int = Field(default=50, ge=1, description="steps between the steps whose episodes are written to disk")
     record: int = Field(default=16, ge=0, description="episodes of such a step that are written; failed ones always are")
 
@@ -222,6 +232,13 @@ class OptimConfig(Settings):
     clip: float = Field(default=1.0, gt=0, le=1e30, description="gradient norm is cut to this")
 
 
+class KeepBest(Settings):
+    """Which checkpoint is the best."""
+
+    figure: Line = Field(description="a key of metrics.jsonl, for example eval/exploitability/ema")
+    goal: Literal["min", "max"] = Field(description="whether less or more of it is better")
+
+
 class TrainConfig(Settings):
     """What is learned from the episodes."""
 
@@ -243,6 +260,8 @@ class TrainConfig(Settings):
     ema: float = Field(default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0: none kept")
     steps: int = Field(default=100, ge=1, le=10**9, description="rollouts and updates of the whole run")
     checkpoint_every: int = Field(default=50, ge=1, description="steps between checkpoints; the last step is always saved")
+    keep_last: int | None = Field(default=None, ge=1, le=10**9, description="newest checkpoints that are kept; null: all")
+    keep_best: KeepBest | None = Field(default=None, description="the checkpoint with the best figure is kept beside them")
 
 
 class EvaluateConfig(Settings):
@@ -253,6 +272,13 @@ class EvaluateConfig(Settings):
         default=[], description="exploitability: exact, for two-player games with a tree"
     )
     average_from: int = Field(default=1, ge=1, description="first step of the iterate average")
+    opponents: list[Line] = Field(
+        default=[], description="games against them when due: random, minimax, module:function, RUN@STEP, self"
+    )
+    games: int = Field(
+        default=64, ge=1, le=MOST, description="evaluation games for each opponent and seat, on seeds of their own"
+    )
+    policy_version: Literal["latest", "ema"] = Field(default="latest", description="the weights that play these games")
 
 
 class RuntimeConfig(Settings):
@@ -263,6 +289,9 @@ class RuntimeConfig(Settings):
         default=True, description="a resumed run's figures equal the uninterrupted run's bit for bit"
     )
     threads: int = Field(default=1, ge=1, le=1024, description="torch threads")
+    kv_cache_mib: int = Field(
+        default=512, ge=1, le=MOST, description="MiB of keys and values that the sampler keeps of what it has read"
+    )
 
 
 class RunConfig(Settings):
@@ -276,9 +305,7 @@ class RunConfig(Settings):
     agents: dict[Line, SeatConfig] = Field(
         min_length=1, description="agent name or glob to seat; the first match counts, exact names first"
     )
-    policies: dict[PolicyName, PolicyConfig] = Field(
-        default={}, description="name to weights"
-    )
+    policies: dict[PolicyName, PolicyConfig] = Field(default={}, description="name to weights")
     warm_start: WarmStart | None = Field(
         default=None, description="supervised steps on a scripted player's moves, before the first rollout"
     )
@@ -286,6 +313,9 @@ class RunConfig(Settings):
     train: TrainConfig = Field(default=TrainConfig(), description="what is learned from the episodes")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="what is measured between updates")
     runtime: RuntimeConfig = Field(default=RuntimeConfig(), description="where and how it runs")
+    loggers: list[Literal["tensorboard", "wandb"]] = Field(
+        default=[], description="where the figures go beside metrics.jsonl, through verl's Tracking"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:

@@ -99,7 +99,7 @@ class Probe:
             for observation, legal in own.items():
                 # asked through the seat itself: the prompt is the one that training sees
                 asked = cast.seat(player, (0,), (0, 0), driver=Constant(legal[0]))
-                decision = await asked.decide(observation, codec, _mask(codec, legal))
+                decision = await asked.decide(codec.render(observation), codec, _mask(codec, legal))
                 prompt = decision.attempts[0].prompt_ids
                 if sampling.max_tokens == 1:
                     replies = _one_token_replies(host.tokenizer(ref.name), codec, form, legal)

@@ -1,4 +1,4 @@
-"""Curves of a run as one PNG."""
+"""Curves of one or several runs as one PNG."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from opentinker.report.figures import FAILED, Chart, charts
 
 log = logging.getLogger(__name__)
 
-PANELS = (
-    ("exploitability", "eval/exploitability/", ""),
-    ("return", "rollout/", "/return_mean"),
-    ("invalid replies", "rollout/", "/invalid_rate"),
-    ("entropy (nats a token)", "rollout/", "/entropy"),
-)
-"""Title, and how the keys of the figures start and end."""
+PANELS = 8
+"""Pictures in a PNG at most; the page of a run has all."""
+
+COLUMNS = 4
+
+STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 UNDRAWABLE = ("Cc", "Cs", "Cn", "Co", "Zl", "Zp")
 """Categories of Unicode: control, surrogate, unassigned, private, line and paragraph ends."""
@@ -29,11 +30,11 @@ LONGEST = 100
 BOUND = 1e100
 """Of figures that are drawn."""
 
-Points = list[tuple[int, float]]
+Rows = Sequence[Mapping[str, Any]]
 
 
-def plot_curves(rows: Sequence[Mapping[str, Any]], file: Path, title: str) -> Path:
-    """Draws what `metrics.jsonl` holds over the steps: exploitability where measured, returns, invalid replies, entropy.
+def plot_curves(rows: Rows, file: Path, title: str) -> Path:
+    """Draws what `metrics.jsonl` holds over the steps: exploitability and matches where measured, returns, entropy, ...
 
     Args:
         rows: the lines of `metrics.jsonl`.
@@ -43,24 +44,38 @@ def plot_curves(rows: Sequence[Mapping[str, Any]], file: Path, title: str) -> Pa
     Characters that cannot be drawn are replaced, figures beyond 1e100 left out; a file that cannot be written is logged:
     the run behind it is finished all the same.
     """
+    return plot_runs({"": rows}, file, title)
+
+
+def plot_runs(runs: Mapping[str, Rows], file: Path, title: str) -> Path:
+    """Draws several runs over each other: a colour for each run and a dash for each of its lines.
+
+    Args:
+        runs: the lines of `metrics.jsonl` of each run, by its name. A single one has a colour for each line.
+        file: as for `plot_curves`.
+        title: above the panels.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-    panels = [(name, curves) for name, start, end in PANELS if (curves := _curves(rows, start, end))]
-    figure = Figure(figsize=(4.2 * max(len(panels), 1), 3.4), layout="constrained")
+    panels = _panels(runs)
+    columns = min(max(len(panels), 1), COLUMNS)
+    lines = max(1, -(-len(panels) // columns))
+    figure = Figure(figsize=(4.2 * columns, 3.4 * lines), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(_drawable(title))
-    for place, (name, curves) in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
-        axes.set_title(name, fontsize=10)
+    for place, chart in enumerate(panels, start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        axes.set_title(chart.title, fontsize=10)
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
-        for key, points in curves.items():
-            marker = "o" if len(points) == 1 else ""  # a line through one point is invisible
-            axes.plot(*zip(*points, strict=True), label=_label(key), linewidth=1.2, marker=marker)
-        if name == "exploitability":
+        _draw(axes, chart, runs)
+        if chart.id == "eval/exploitability":
             axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7)
+    if len(runs) > 1:
+        keys = [Line2D([], [], color=f"C{number}", label=_label(name)) for number, name in enumerate(runs)]
+        figure.legend(handles=keys, loc="outside lower center", ncols=min(len(runs), 6), fontsize=8)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
@@ -72,18 +87,40 @@ def plot_curves(rows: Sequence[Mapping[str, Any]], file: Path, title: str) -> Pa
     return file
 
 
-def _curves(rows: Sequence[Mapping[str, Any]], start: str, end: str) -> dict[str, Points]:
-    curves: defaultdict[str, Points] = defaultdict(list)
-    for row in rows:
+def _panels(runs: Mapping[str, Rows]) -> list[Chart]:
+    values: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in (row for rows in runs.values() for row in rows):
         for key, value in row.items():
-            if key.startswith(start) and key.endswith(end) and _is_drawable(value):
-                curves[key].append((row["step"], value))
-    return dict(sorted(curves.items()))
+            if _is_drawable(value):
+                values[key].append(value)
+    found = [chart for chart in charts(values) if chart.main]
+    # failures are drawn where there are some
+    return [chart for chart in found if chart.id != FAILED or any(any(values[key]) for key in chart.lines.values())][:PANELS]
 
 
-def _label(key: str) -> str:
-    parts = key.split("/")
-    name = parts[-1] if parts[0] == "eval" else "/".join(parts[1:-1])
+def _draw(axes: Any, chart: Chart, runs: Mapping[str, Rows]) -> None:
+    from matplotlib.lines import Line2D
+
+    several = len(runs) > 1
+    for part, (who, key) in enumerate(chart.lines.items()):
+        style = STYLES[part % len(STYLES)] if several else "-"
+        for number, rows in enumerate(runs.values()):
+            points = [(row["step"], row[key]) for row in rows if _is_drawable(row.get(key))]
+            if points:
+                marker = "o" if len(points) == 1 else ""  # a line through one point is invisible
+                look = {"color": f"C{number if several else part % 10}", "linestyle": style, "linewidth": 1.2}
+                axes.plot(*zip(*points, strict=True), label=_label(who), marker=marker, **look)
+    if not several:
+        axes.legend(fontsize=7)
+    elif len(chart.lines) > 1:
+        styles = [
+            Line2D([], [], color="grey", linestyle=STYLES[part % len(STYLES)], label=_label(who))
+            for part, who in enumerate(chart.lines)
+        ]
+        axes.legend(handles=styles, fontsize=7)
+
+
+def _label(name: str) -> str:
     # matplotlib leaves names that start with _ out of the legend
     return ("\u200a" if name.startswith("_") else "") + _drawable(name)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from opentinker.types import AgentID, Episode, EpisodeStatus, FinishReason, Group, Turn
 
@@ -13,9 +15,9 @@ Figures = dict[str, float]
 def rollout_figures(groups: Sequence[Group]) -> Figures:
     """Figures per role and policy, and of the step as a whole.
 
-    Per role: `return_mean`, `win_rate`, `draw_rate`, `loss_rate` (games with several players; a forfeit is a loss, else
-    the sign of the player's return minus the mean of the others' counts), `turns_mean`, `invalid_rate` (attempts),
-    `penalty_mean`.
+    Per role (its `figure_name`): `return_mean`, `win_rate`, `draw_rate`, `loss_rate` (games with several players; a forfeit
+    is a loss, else the sign of the player's return minus the mean of the others' counts), `turns_mean`, `invalid_rate`
+    (attempts), `penalty_mean`.
     Per policy: `entropy` (minus the mean log-probability of its sampled tokens, nats), `reply_tokens_mean`,
     `length_rate` (replies cut by max_tokens). As a whole: `episodes`, `failed`, `truncated`, `turns_mean`, `tokens`.
     """
@@ -30,7 +32,7 @@ def rollout_figures(groups: Sequence[Group]) -> Figures:
         "rollout/all/tokens": sum(len(turn.completion.token_ids) for turn in _turns(sound) if turn.completion),
     }
     for role, seats in _by_role(sound).items():
-        figures |= _role_figures(f"rollout/{role}", seats)
+        figures |= _role_figures(f"rollout/{figure_name(role)}", seats)
     by_policy: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in _turns(sound):
         if turn.policy is not None and turn.completion is not None:
@@ -38,6 +40,23 @@ def rollout_figures(groups: Sequence[Group]) -> Figures:
     for policy, turns in by_policy.items():
         figures |= _policy_figures(f"rollout/{policy}", turns)
     return figures
+
+
+def figure_name(role: str) -> str:
+    """A role as the middle of a key `area/who/figure`; different roles have different names.
+
+    Roles without "/" and "%" are their own names. Agents may get their names only while a game runs, and what these hold is
+    the world's affair: "/" becomes %2F and "%" %25 as in an address, and `all`, which stands for a whole step, `%all`.
+    """
+    if role in ("all", ""):
+        return f"%{role}"
+    return role.replace("%", "%25").replace("/", "%2F")
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as JSON can hold it: a figure that is no finite number is None."""
+    infinite = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
+    return {**row, **dict.fromkeys(infinite)}
 
 
 def _turns(episodes: Iterable[Episode]) -> Iterable[Turn]:

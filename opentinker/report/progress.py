@@ -1,16 +1,23 @@
-"""How a run goes on, for people: a bar with the key figures in a terminal, a line now and then elsewhere."""
+"""How a run goes on: a bar with key figures in a terminal, a line now and then elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from opentinker.config import RunConfig
+from opentinker.report.metrics import finite
+
+log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 15.0
 """Between two lines where the output is no terminal."""
@@ -20,11 +27,24 @@ WORTH_SAYING = 0.02
 RETURN = "/return_mean"
 
 
-class LiveProgress:
-    """Tells a console how a run goes on. Used as a context manager."""
+def tell_stopping(what: str) -> None:
+    """What the first Ctrl-C did, on stderr."""
+    with contextlib.suppress(RuntimeError, OSError, ValueError):  # the signal came while stderr was being written, or closed
+        sys.stderr.write(f"\nfinishing {what}, saving; press again to stop at once\n")
+        sys.stderr.flush()
 
-    def __init__(self, console: Console) -> None:
+
+class LiveProgress:
+    """Tells a console how a run goes on. Used as a context manager.
+
+    Args:
+        console: where to.
+        quiet: say nothing of the steps.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console = console
+        self._quiet = quiet
         self._bar: Progress | None = None
         self._task: Any = None
         self._shown = 0.0
@@ -32,7 +52,7 @@ class LiveProgress:
         self._steps = 0
 
     def __enter__(self) -> LiveProgress:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
@@ -73,7 +93,17 @@ class LiveProgress:
             figures += f" invalid {max(invalid):.0%}"
         self._show("training", row["step"], self._steps, figures, always=row["step"] == self._steps)
 
+    def stopping(self, what: str) -> None:
+        """A signal asked to stop."""
+        tell_stopping(what)
+
+    def leaving(self, signum: int) -> None:
+        """A second signal: the terminal is given back."""
+        self.__exit__(None, None, None)
+
     def _show(self, what: str, done: int, total: int, figures: str, always: bool = False) -> None:
+        if self._quiet:
+            return
         if self._bar is not None:
             if self._task is None:
                 self._task = self._bar.add_task(what, total=total, figures=figures)
@@ -83,3 +113,44 @@ class LiveProgress:
         if always or now - self._shown >= QUIET_SECONDS:
             self._shown = now
             self._console.print(f"{what} {done}/{total} {figures}".rstrip(), markup=False)
+
+
+class JsonProgress:
+    """Tells a program how a run goes on: one JSON object a line, each with `event`.
+
+    `begin` (run, done, steps), `warm` (done, total), `step` (row: its line of metrics). A reader that goes away ends no run.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream: IO[str] | None = stream
+
+    def begin(self, config: RunConfig, done: int) -> None:
+        """Training starts or goes on after `done` steps."""
+        self.tell("begin", run=config.name, done=done, steps=config.train.steps)
+
+    def warm(self, done: int, total: int) -> None:
+        """A supervised step of the warm start is done."""
+        self.tell("warm", done=done, total=total)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """A step is done."""
+        self.tell("step", row=finite(row))
+
+    def stopping(self, what: str) -> None:
+        """A signal asked to stop."""
+        tell_stopping(what)
+
+    def leaving(self, signum: int) -> None:
+        """A second signal."""
+        self.tell("error", kind="Interrupted", error="stopped at once by a second signal", exit_code=128 + signum)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        """Writes one line."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(json.dumps({"event": event, **fields}) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            self._stream = None
+            log.warning("nobody reads the progress any more, the run goes on: %s", error)

@@ -23,7 +23,7 @@ def episode_to_json(episode: Episode, advantages: Sequence[float] | None = None)
         for turn, advantage in zip(row["turns"], advantages, strict=True):
             turn["advantage"] = advantage
     row["messages"] = [_fields(message) for message in episode.messages]
-    return _plain(row)  # type: ignore[no-any-return]
+    return plain(row)  # type: ignore[no-any-return]
 
 
 def episode_from_json(row: Mapping[str, Any]) -> Episode:
@@ -61,15 +61,16 @@ def _turn_back(row: Mapping[str, Any]) -> Turn:
     return Turn(**data)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as JSON knows it: other objects and numbers that are not finite as text, keys as text."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return str(value)

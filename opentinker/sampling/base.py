@@ -25,9 +25,9 @@ class Request:
     key: SampleKey
     future: asyncio.Future[Completion]
 
-    def order(self) -> tuple[SampleKey, tuple[int, ...], int]:
-        """Sorts a batch independently of arrival; prompt and seed decide where two callers used one key."""
-        return self.key, self.prompt, self.seed
+    def order(self) -> tuple[SampleKey, tuple[int, ...], int, str, str]:
+        """Sorts a batch independently of arrival; what follows the key decides where two callers used one."""
+        return self.key, self.prompt, self.seed, self.ref.name, self.ref.version
 
     def fail(self, message: str, cause: BaseException | None = None) -> None:
         """Releases the waiter with a `SamplerError` of its own."""
@@ -73,15 +73,26 @@ class WaitingRoom:
     having entered is served too, but in step it stands in for one that has entered.
 
     Serves one event loop at a time; counts left behind by a loop that was closed are forgotten.
+
+    Args:
+        hand_over: takes a batch.
+        in_step: as above.
+        deserted: called when the last that entered has left.
     """
 
-    def __init__(self, hand_over: Callable[[list[Request]], None], *, in_step: bool) -> None:
+    def __init__(
+        self,
+        hand_over: Callable[[list[Request]], None],
+        *,
+        in_step: bool,
+        deserted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._hand_over = hand_over
         self._in_step = in_step
+        self._deserted = deserted
         self._waiting: list[Request] = []
         self._entered = 0
         self._scheduled = False
-        self._busy = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -109,19 +120,12 @@ class WaitingRoom:
             raise RuntimeError(f"{n} leave the sampler, but only {self._entered} have entered: every leave needs its enter")
         self._entered -= n
         self.check()
+        if n and not self._entered:
+            self._deserted()
 
     def put(self, request: Request) -> None:
         """The request waits from now on."""
         self._waiting.append(request)
-        self.check()
-
-    def hold(self) -> None:
-        """A batch is being worked on elsewhere; nothing is handed over before `release`."""
-        self._busy = True
-
-    def release(self) -> None:
-        """Ends `hold`."""
-        self._busy = False
         self.check()
 
     def empty(self) -> list[Request]:
@@ -143,7 +147,7 @@ class WaitingRoom:
             self._loop.call_soon(self._fire)
 
     def _due(self) -> bool:
-        return bool(self._waiting) and not self._busy and (not self._in_step or len(self._waiting) >= self._entered)
+        return bool(self._waiting) and (not self._in_step or len(self._waiting) >= self._entered)
 
     def _fire(self) -> None:
         self._scheduled = False
@@ -156,9 +160,10 @@ class WaitingRoom:
         if loop is self._loop or (loop is None and self._loop is not None and not self._loop.is_closed()):
             return
         if self._loop is not None:
-            if not self._loop.is_closed() and (self._waiting or self._entered or self._busy):
+            if not self._loop.is_closed() and (self._waiting or self._entered):
                 raise SamplerError("this sampler is in use by another event loop; give each loop a sampler of its own")
-            self._waiting, self._entered, self._scheduled, self._busy = [], 0, False, False
+            self._waiting, self._entered, self._scheduled = [], 0, False
+            self._deserted()
         self._loop = loop
 
 

@@ -35,6 +35,11 @@ class Knobs:
     top_k: Ints
     """[s]; 0: no limit."""
 
+    @property
+    def limited(self) -> bool:
+        """Whether some row draws from fewer than all ids."""
+        return bool((self.top_k > 0).any() or (self.top_p < 1).any())
+
     @classmethod
     def of(cls, params: Sequence[SamplingParams]) -> Knobs:
         """One row for each entry."""
@@ -63,7 +68,7 @@ class Drawn:
     """[n]; False where the logits are no distribution (NaN, +inf, or all -inf): the id then means nothing."""
 
 
-def uniforms(seeds: npt.NDArray[np.uint64], position: int) -> Floats:
+def uniforms(seeds: npt.NDArray[np.uint64], position: int | Ints) -> Floats:
     """One number in [0, 1 - 2**-52] for each seed at a position of its stream.
 
     Counter-based, so that a draw depends on seed and position only and never on what else was drawn: SplitMix64 (Steele,
@@ -71,10 +76,11 @@ def uniforms(seeds: npt.NDArray[np.uint64], position: int) -> Floats:
 
     Args:
         seeds: [n].
-        position: 0 for the first id of a completion.
+        position: 0 for the first id of a completion; one for all, or [n].
     """
     # mixed first: otherwise seeds one golden ratio apart would share a shifted stream
-    counter = _mix(seeds ^ np.uint64(0xD1B54A32D192ED03)) + np.uint64((position + 1) * _GOLDEN & (2**64 - 1))
+    step = (np.atleast_1d(position) + 1).astype(np.uint64) * np.uint64(_GOLDEN)
+    counter = _mix(seeds ^ np.uint64(0xD1B54A32D192ED03)) + step
     return (_mix(counter) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
@@ -97,6 +103,9 @@ def draw(logits: torch.Tensor, source: Ints, knobs: Knobs, rows: Ints, uniform: 
         uniform: [n], in [0, 1).
     """
     settings = len(knobs.temperature)
+    if _is_range(source, len(logits)) and logits.numel() <= _BLOCK:
+        # every row has logits of its own, as in all steps but the first
+        return Drawn(*_draw_block(logits, knobs.setting[rows], knobs, source, uniform))
     pairs, place = np.unique(source * settings + knobs.setting[rows], return_inverse=True)
     drawn = Drawn(np.empty(len(rows), np.int64), np.empty(len(rows), np.float64), np.empty(len(rows), np.bool_))
     size = max(1, _BLOCK // logits.shape[-1])
@@ -117,19 +126,26 @@ def _draw_block(
     logits: torch.Tensor, setting: Ints, knobs: Knobs, place: Ints, uniform: Floats
 ) -> tuple[Ints, Floats, Bools]:
     """Draws for m values from t tables: logits [t, vocabulary], setting [t], place [m] in 0 .. t-1, uniform [m]."""
-    temperature = torch.from_numpy(knobs.temperature[setting].astype(np.float32)).to(logits.device)
-    logp_tv = torch.log_softmax(logits.float() / temperature[:, None], dim=-1)
+    logp_tv = logits.float()
+    if len(knobs.temperature) > 1:
+        logp_tv = logp_tv / torch.from_numpy(knobs.temperature[setting].astype(np.float32)).to(logits.device)[:, None]
+    elif knobs.temperature[0] != 1:
+        logp_tv = logp_tv / float(knobs.temperature[0])
+    logp_tv = torch.log_softmax(logp_tv, dim=-1)
     weight_tv = logp_tv.double().exp()
-    limited = np.flatnonzero((knobs.top_k[setting] > 0) | (knobs.top_p[setting] < 1))
-    if len(limited):
+    if knobs.limited:
+        limited = np.flatnonzero((knobs.top_k[setting] > 0) | (knobs.top_p[setting] < 1))
         at = torch.from_numpy(limited).to(logits.device)
         top_k, top_p = knobs.top_k[setting][limited], knobs.top_p[setting][limited]
         weight_tv[at] = restrict(weight_tv[at], torch.from_numpy(top_k), torch.from_numpy(top_p))
     cumulative_tv = weight_tv.cumsum(dim=-1)
     total_t = cumulative_tv[:, -1:]
-    column, width = _columns(place, len(setting))
-    wanted = np.zeros((len(setting), width))
-    wanted[place, column] = uniform
+    if len(place) == len(setting) and _is_range(place, len(setting)):
+        column, wanted = np.zeros(len(place), np.int64), uniform[:, None]
+    else:
+        column, width = _columns(place, len(setting))
+        wanted = np.zeros((len(setting), width))
+        wanted[place, column] = uniform
     # the first id whose cumulative weight is above the target: an id of weight 0 is never one
     target = torch.from_numpy(wanted).to(logits.device) * total_t
     found = torch.searchsorted(cumulative_tv, target, right=True).clamp_(max=logits.shape[-1] - 1)
@@ -137,7 +153,8 @@ def _draw_block(
         best = logits.argmax(dim=-1, keepdim=True)
         found = torch.where(torch.from_numpy(knobs.greedy[setting]).to(logits.device)[:, None], best, found)
     chosen = logp_tv.gather(-1, found)
-    ok = (torch.isfinite(total_t) & (total_t > 0)).cpu().numpy()[place, 0]
+    total = total_t.cpu().numpy()[place, 0]
+    ok = np.isfinite(total) & (total > 0)
     return found.cpu().numpy()[place, column], chosen.double().cpu().numpy()[place, column], ok
 
 

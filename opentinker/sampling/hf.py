@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from contextlib import AbstractContextManager
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from opentinker.errors import ConfigError, SamplerError, UnknownId
+from opentinker.errors import ConfigError, SamplerError
+from opentinker.sampling.adapters import AdapterShape
 from opentinker.sampling.base import Request, WaitingRoom, check_params, request_seed
-from opentinker.sampling.batching import Answer, Failure, Limits, draw_batch, plan
-from opentinker.sampling.policies import LATEST, Policies, make_served
+from opentinker.sampling.batching import Answer, Failure, Limits
+from opentinker.sampling.policies import LATEST, Policies, make_adapted, make_served
+from opentinker.sampling.pool import Pool, deliver
+from opentinker.sampling.prefixes import Prefixes
 from opentinker.sampling.scoring import score_rows
+from opentinker.sampling.worker import CLOSED, Worker
 from opentinker.types import Completion, PolicyRef, SampleKey, SamplingParams
 
 log = logging.getLogger(__name__)
@@ -26,28 +27,45 @@ log = logging.getLogger(__name__)
 class HFSampler:
     """Draws completions from causal models held in this process; a `Sampler` and the `Pace` it is driven by.
 
-    Deterministic, it waits until every coroutine that entered has asked, sorts the requests by key and draws on the
-    event loop's thread: equal runs give equal bits, in whatever order the requests came. Otherwise it draws whatever
-    waits at the next turn of the loop, in a thread of its own, so that the loop goes on meanwhile; rounding then depends
-    on timing.
+    Requests of one model grow together, adapters on it included; each leaves when it is done. What was read is remembered:
+    a prompt that goes on from an earlier one, or begins like it, is read from there.
+
+    Deterministic, it waits until every coroutine that entered has asked, sorts the requests by key and draws them all on the
+    event loop's thread: equal runs give equal bits, in whatever order the requests came. When all have left, it forgets what
+    it read, so that a run that is resumed there goes on alike. Otherwise it draws in a thread of its own: a request joins
+    those that are being drawn at their next step and is answered as soon as it is done; rounding then depends on timing.
 
     Coroutines enter before they start and leave when they end; one that waits for another must not count meanwhile.
 
     Args:
         deterministic: as above.
         max_batch: most rows in one forward pass.
-        max_batch_tokens: most rows times positions of one batch's cache, padding included.
+        max_batch_tokens: most rows times positions that grow together, padding included.
+        kv_cache_mib: most MiB of keys and values that are remembered; 0: none.
     """
 
-    def __init__(self, *, deterministic: bool = True, max_batch: int = 256, max_batch_tokens: int = 1 << 18) -> None:
+    def __init__(
+        self,
+        *,
+        deterministic: bool = True,
+        max_batch: int = 256,
+        max_batch_tokens: int = 1 << 18,
+        kv_cache_mib: float = 512,
+    ) -> None:
         if max_batch < 1 or max_batch_tokens < 1:
             raise ConfigError(f"a batch needs room: max_batch {max_batch}, max_batch_tokens {max_batch_tokens}")
+        if kv_cache_mib < 0:
+            raise ConfigError(f"kv_cache_mib must be at least 0 (0: nothing is remembered), given: {kv_cache_mib}")
         self.deterministic = deterministic
         self._limits = Limits(max_batch, max_batch_tokens)
         self._policies = Policies()
-        self._room = WaitingRoom(self._draw_here if deterministic else self._draw_aside, in_step=deterministic)
-        self._weights = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
+        self._prefixes = Prefixes(int(kv_cache_mib * (1 << 20)))
+        self._pool = Pool(self._policies, self._limits, self._prefixes)
+        self._worker = Worker(self._pool)
+        if deterministic:
+            self._room = WaitingRoom(self._draw_here, in_step=True, deserted=self._prefixes.clear)
+        else:
+            self._room = WaitingRoom(self._worker.put, in_step=False)
         self._closed = False
 
     def add(
@@ -75,21 +93,55 @@ class HFSampler:
         """
         self._policies.add(make_served(name, model, tokenizer, version, eos_ids, context))
 
+    def add_adapter(
+        self,
+        name: str,
+        base: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        shape: AdapterShape,
+        tensors: Mapping[str, torch.Tensor],
+        version: int = 0,
+        eos_ids: Iterable[int] | None = None,
+        context: int | None = None,
+    ) -> None:
+        """Serves an adapter on a base as `name@latest`. Policies that name the same base object share it.
+
+        Args:
+            name: the policy.
+            base: a causal language model on its device. It gets hooks; its parameters are never written.
+            tokenizer: its own.
+            shape: of the adapter.
+            tensors: by PEFT's names, `base_model.model.<module>.lora_A.weight` and `.lora_B.weight`; copied.
+            version: updates the weights have had.
+            eos_ids: as for `add`.
+            context: as for `add`.
+
+        Raises:
+            DuplicateId: the name is taken.
+            ConfigError: targets, names or shapes do not fit the base, or it is another policy's own model.
+        """
+        with self._weights(fence=False):
+            network = self._policies.network(base)
+            self._policies.add(make_adapted(name, network, tokenizer, shape, tensors, version, eos_ids, context))
+
     def load(self, name: str, state_dict: Mapping[str, torch.Tensor], version: int, variant: str = LATEST) -> None:
-        """Copies new weights in; waits for a batch that is being drawn.
+        """Copies new weights in; waits for what is being drawn.
 
         Args:
             name: a policy that was added.
-            state_dict: all of its model's weights by name (of tied ones, one is enough), on any device, of any float type.
+            state_dict: all of its model's weights by name (of tied ones, one is enough), on any device, of any float type;
+                of an adapter policy, the adapter's.
             version: updates they have had.
-            variant: `latest`, or another name that references may use, such as `ema`: it gets a model of its own.
+            variant: `latest`, or another name that references may use, such as `ema`: it gets weights of its own.
 
         Raises:
             UnknownId: no such policy.
             ConfigError: names or shapes do not fit; nothing was changed.
         """
-        with self._weights:
-            self._policies.load(name, state_dict, version, variant)
+        with self._weights(fence=True):
+            for replaced in self._policies.load(name, state_dict, version, variant):
+                self._prefixes.drop(replaced)
 
     def version(self, ref: PolicyRef) -> int:
         """Updates the weights have had. Raises `UnknownId`."""
@@ -142,70 +194,31 @@ class HFSampler:
             ConfigError: rows that do not pair up, have no prompt, hold unknown ids or exceed the context; a temperature
                 that is not above 0.
         """
-        with self._weights:
-            return score_rows(self._policies.resolve(ref).network, prompts, completions, temperature, self._limits)
+        with self._weights(fence=False):
+            return score_rows(self._policies.resolve(ref), prompts, completions, temperature, self._limits)
 
     def close(self) -> None:
         """Fails what waits and takes no more."""
         self._closed = True
         for request in self._room.empty():
-            request.fail("the sampler was closed while this request waited")
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            request.fail(CLOSED)
+        self._worker.close()
 
     def _draw_here(self, requests: list[Request]) -> None:
-        _deliver(self._answer(requests))
-
-    def _draw_aside(self, requests: list[Request]) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="opentinker-sampler")
-        self._room.hold()
-        working = self._room.loop().run_in_executor(self._thread, self._answer, requests)
-        working.add_done_callback(functools.partial(self._drawn_aside, requests))
-
-    def _drawn_aside(self, requests: list[Request], working: asyncio.Future[list[Answer]]) -> None:
-        if working.cancelled():
-            for request in requests:
-                request.fail("the sampler was closed while this request waited")
-        else:
-            _deliver(working.result())
-        self._room.release()
-
-    def _answer(self, requests: list[Request]) -> list[Answer]:
-        """Draws everything, policy by policy; whatever goes wrong becomes an answer, so that nobody waits for ever."""
-        try:
-            requests.sort(key=Request.order)
-            requests.sort(key=lambda request: (request.ref.name, request.ref.version))
-            answers: list[Answer] = []
-            for ref, group in groupby(requests, key=lambda request: request.ref):
-                with self._weights:
-                    answers.extend(self._answer_policy(ref, list(group)))
-            return answers
-        except Exception as error:  # e.g. keys or ids of types that do not compare
-            log.exception("cannot make batches of %d requests", len(requests))
-            failure = Failure(f"cannot make batches of {len(requests)} requests: {type(error).__name__}: {error}", error)
-            return [(request, failure) for request in requests]
-
-    def _answer_policy(self, ref: PolicyRef, requests: list[Request]) -> list[Answer]:
-        try:
-            served = self._policies.resolve(ref)
-        except UnknownId as error:  # new weights were loaded since the request came
-            return [(request, Failure(str(error), error)) for request in requests]
-        batches, answers = plan(requests, served, self._limits)
-        for batch in batches:
+        answers: list[Answer] = []
+        with self._weights(fence=False):
             try:
-                answers.extend(draw_batch(batch, served))
-            except Exception as error:  # whatever the model raises: it belongs to those who wait for it
-                n = len(batch.requests)
-                log.exception("policy %s failed on a batch of %d requests", ref, n)
-                message = f"policy {str(ref)!r} failed on a batch of {n} requests: {type(error).__name__}: {error}"
-                answers.extend((request, Failure(message, error)) for request in batch.requests)
-        return answers
+                answers += self._pool.put(requests)
+                while self._pool.busy:
+                    answers += self._pool.work()
+            except Exception as error:  # a fault of ours: nobody may wait for ever
+                log.exception("the sampler failed")
+                message = f"the sampler failed: {type(error).__name__}: {error}"
+                answers += [(request, Failure(message, error)) for request in requests]
+            finally:
+                answers += self._pool.stop("the sampler was interrupted")
+        deliver(answers)
 
-
-def _deliver(answers: list[Answer]) -> None:
-    for request, found in answers:
-        if isinstance(found, Completion):
-            request.finish(found)
-        else:
-            request.fail(found.message, found.cause)
+    def _weights(self, *, fence: bool) -> AbstractContextManager[None]:
+        """Nothing is drawn inside; with a fence, nothing is begun and not finished either, as ever in step."""
+        return self._worker.aside(fence=fence and not self.deterministic)

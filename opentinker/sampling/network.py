@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+
+from opentinker.sampling import lean
+from opentinker.sampling.adapters import Adapter, AdapterBank
+from opentinker.sampling.lean import Lean
 
 Ids = Sequence[int]
 
@@ -40,10 +45,9 @@ class Network:
 
     Args:
         model: any with a `forward` in the manner of transformers, on any device.
-        context: room for ids, prompt and completion together; default: what the model's configuration says.
     """
 
-    def __init__(self, model: PreTrainedModel, context: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         whole: Any = model
         base: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
@@ -52,14 +56,33 @@ class Network:
         self._keep = "logits_to_keep" in accepted
         config: Any = base.config.get_text_config()
         self.vocabulary = int(config.vocab_size)
-        self.context = context if context is not None else getattr(config, "max_position_embeddings", None)
-        """None where the model knows no limit."""
+        self.context: int | None = getattr(config, "max_position_embeddings", None)
+        """Room for ids; None where the model knows no limit."""
+        self.window = _window(config, self.context)
+        """Ids that some layer looks back over, where that is less than the context."""
+        self._attention = getattr(base.config, "_attn_implementation", None)
+        self._lean: Lean | None = None
+        self._tried_lean = False
+        self.suits_slots: bool | None = None
+        """Whether `slots` holds its rows; None: not tried yet."""
+        self._bank: AdapterBank | None = None
 
     @property
     def device(self) -> torch.device:
         """Where ids go in."""
         embeddings: Any = self.model.get_input_embeddings()
         return embeddings.weight.device  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the embeddings."""
+        embeddings: Any = self.model.get_input_embeddings()
+        return embeddings.weight.dtype  # type: ignore[no-any-return]
+
+    @property
+    def takes_masks(self) -> bool:
+        """Whether `extend` may be tried."""
+        return self._positions and self._attention in ("sdpa", "eager")
 
     def fault(self, prompt: Ids) -> str | None:
         """Why the model cannot read these ids, or None."""
@@ -70,9 +93,22 @@ class Network:
             return f"id {low if low < 0 else high} is none of the model's, which are 0 .. {self.vocabulary - 1}"
         return None
 
-    def room(self, prompt: Ids) -> int | None:
-        """Ids that fit behind the prompt; None: no limit."""
-        return None if self.context is None else max(0, self.context - len(prompt))
+    def bank(self) -> AdapterBank:
+        """The adapters' place on this model; made when first asked for."""
+        if self._bank is None:
+            self._bank = AdapterBank(self.model)
+        return self._bank
+
+    def forget(self) -> None:
+        """Frees what is remembered of adapters that may have been replaced."""
+        if self._bank is not None:
+            self._bank.forget()
+
+    def using(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
+        """Forward passes inside have these adapters, one a row; a single one is for all rows, however many."""
+        if self._bank is None:
+            return nullcontext()
+        return self._bank.rows(adapters)
 
     def prefill(self, prompts: Sequence[Ids], *, use_cache: bool) -> tuple[torch.Tensor, Prefix | None]:
         """Reads prompts of any lengths.
@@ -83,6 +119,9 @@ class Network:
             the logits after each prompt, [r, vocabulary], and the prefix to go on from, if asked for.
         """
         ids, mask, length = self._pad(prompts)
+        leanly = None if use_cache else self._lean_model()
+        if leanly is not None:
+            return leanly(ids, _looks(mask), _positions(ids, mask), None, ids.shape[1]), None
         logits, cache = self._forward(ids, mask, _positions(ids, mask), None, keep=1, use_cache=use_cache)
         return logits[:, -1], Prefix(cache, mask, length) if use_cache else None
 
@@ -95,6 +134,32 @@ class Network:
         logits, prefix.cache = self._forward(column, prefix.mask, positions, prefix.cache, keep=1, use_cache=True)
         prefix.length = prefix.length + 1
         return logits[:, -1]
+
+    def extend(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any, reach: int
+    ) -> torch.Tensor:
+        """Reads ids behind what a cache of any kind holds; the logits after the last of each row, [r, vocabulary].
+
+        Args:
+            ids: [r, w].
+            mask: [r, 1, w, width], True where an id looks; None: at itself and all before.
+            positions: [r, w].
+            cache: a `transformers.Cache`.
+            reach: positions are below it.
+        """
+        leanly = self._lean_model()
+        if leanly is not None:
+            return leanly(ids, mask, positions, cache, reach)
+        if mask is not None and self._attention == "eager":
+            mask = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+        return self._forward(ids, mask, positions, cache, keep=1, use_cache=True)[0][:, -1]
+
+    def _lean_model(self) -> Lean | None:
+        if not self._tried_lean:
+            self._tried_lean = True
+            if self.window is None:
+                self._lean = lean.make(self.model)
+        return self._lean
 
     def score(self, rows: Sequence[Ids], n: int, temperature: float) -> torch.Tensor:
         """Log-probabilities of the last n ids of each row, [r, n], float32 on the CPU.
@@ -143,3 +208,23 @@ def _positions(ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     if mask is None:
         return torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)
+
+
+def _looks(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Where each id looks, [r, 1, width, width], from which ids are real; padding looks at itself, lest it be no number."""
+    if mask is None:
+        return None
+    at = torch.arange(mask.shape[1], device=mask.device)
+    before = at <= at[:, None]
+    return (before & mask.bool()[:, None] | (at == at[:, None]))[:, None]
+
+
+def _window(config: Any, context: int | None) -> int | None:
+    """A layer's window; a model's layers may have one or look back over everything, in turn."""
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention", "sliding_attention"}:
+        return 0  # chunks, states, ...: no plain window, but not everything either
+    if window is None or (kinds and "sliding_attention" not in kinds) or (context is not None and window >= context):
+        return None
+    return int(window)

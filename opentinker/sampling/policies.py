@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from opentinker.errors import ConfigError, DuplicateId, UnknownId
+from opentinker.sampling.adapters import Adapter, AdapterShape
 from opentinker.sampling.network import Network
 from opentinker.sampling.text import Reader
 from opentinker.types import PolicyRef
@@ -17,15 +18,22 @@ from opentinker.types import PolicyRef
 LATEST = "latest"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Served:
-    """One set of weights."""
+    """One set of weights: a model's own, or an adapter on a base that others share."""
 
     policy: str
     variant: str
     version: int
     network: Network
     reader: Reader
+    context: int | None = None
+    """Room for ids, prompt and completion together; None: the model knows no limit."""
+    adapter: Adapter | None = None
+
+    def room(self, prompt: Sequence[int]) -> int | None:
+        """Ids that fit behind the prompt; None: no limit."""
+        return None if self.context is None else max(0, self.context - len(prompt))
 
 
 class Policies:
@@ -40,9 +48,15 @@ class Policies:
 
         Raises:
             DuplicateId: the name is taken.
+            ConfigError: its model serves another policy already.
         """
         if served.policy in self._policies:
             raise DuplicateId(f"the sampler already serves policy {served.policy!r}; `load` gives it new weights")
+        for other in self._all():
+            if other.network.model is served.network.model and (other.adapter is None or served.adapter is None):
+                raise ConfigError(
+                    f"policy {served.policy!r} has the model of policy {other.policy!r}: give it one of its own"
+                )
         self._policies[served.policy] = {served.variant: served}
         self._resolved.clear()
 
@@ -57,27 +71,48 @@ class Policies:
             found = self._resolved[ref] = self._look_up(ref)
         return found
 
-    def load(self, name: str, state_dict: Mapping[str, torch.Tensor], version: int, variant: str) -> None:
-        """Copies weights into a variant; one not seen before gets a model of its own.
+    def network(self, base: PreTrainedModel) -> Network:
+        """The network of a base: that of the first adapter policy on this very object, or a new one.
+
+        Raises:
+            ConfigError: the model is another policy's own, which `load` writes.
+        """
+        for served in self._all():
+            if served.network.model is base:
+                if served.adapter is None:
+                    raise ConfigError(
+                        f"the base is the model of policy {served.policy!r} itself, whose weights may change: give adapters"
+                        " a base of their own"
+                    )
+                return served.network
+        return Network(base)
+
+    def load(self, name: str, tensors: Mapping[str, torch.Tensor], version: int, variant: str) -> list[Served]:
+        """Copies weights into a variant; one not seen before gets a model, or an adapter, of its own.
+
+        Returns:
+            What was replaced: references resolved earlier must not be used any more.
 
         Raises:
             UnknownId: no such policy.
             ConfigError: the names or shapes are not the model's; nothing was changed.
         """
         variants = self._variants(name)
-        source = variants[LATEST]
-        _check_fit(name, source.network.model, state_dict)
-        served = variants.get(variant)
-        if served is None:
-            network = Network(copy.deepcopy(source.network.model), source.network.context)
-            served = Served(name, variant, version, network, source.reader)
-        with torch.no_grad():
-            target = served.network.model.state_dict()
-            for key, tensor in state_dict.items():
-                target[key].copy_(tensor)
+        source, old = variants[LATEST], variants.get(variant)
+        if source.adapter is None:
+            served = _load_whole(name, source, old, tensors, variant)
+        else:
+            adapter = Adapter.of(name, source.network.model, source.adapter.shape, tensors)
+            served = replace(source, variant=variant, adapter=adapter)
         served.version = version
         variants[variant] = served
         self._resolved.clear()
+        served.network.forget()
+        return [] if old is None else [old]
+
+    def _all(self) -> Iterator[Served]:
+        for variants in self._policies.values():
+            yield from variants.values()
 
     def _variants(self, name: str) -> dict[str, Served]:
         if name not in self._policies:
@@ -104,8 +139,51 @@ def make_served(
     context: int | None = None,
 ) -> Served:
     """A policy's latest weights, with end-of-text ids and context read off tokenizer and model unless given."""
-    ends = _eos_ids(model, tokenizer) if eos_ids is None else frozenset(eos_ids)
-    return Served(name, LATEST, version, Network(model, context), Reader(tokenizer, ends))
+    return _served(name, Network(model), tokenizer, version, eos_ids, context, None)
+
+
+def make_adapted(
+    name: str,
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    shape: AdapterShape,
+    tensors: Mapping[str, torch.Tensor],
+    version: int,
+    eos_ids: Iterable[int] | None = None,
+    context: int | None = None,
+) -> Served:
+    """A policy's latest adapter on a network, as `make_served`.
+
+    Raises:
+        ConfigError: targets, names or shapes do not fit the base.
+    """
+    adapter = Adapter.of(name, network.model, shape, tensors)
+    network.bank().open(name, shape)
+    return _served(name, network, tokenizer, version, eos_ids, context, adapter)
+
+
+def _served(
+    name: str,
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    version: int,
+    eos_ids: Iterable[int] | None,
+    context: int | None,
+    adapter: Adapter | None,
+) -> Served:
+    ends = _eos_ids(network.model, tokenizer) if eos_ids is None else frozenset(eos_ids)
+    room = network.context if context is None else context
+    return Served(name, LATEST, version, network, Reader(tokenizer, ends), room, adapter)
+
+
+def _load_whole(name: str, source: Served, old: Served | None, tensors: Mapping[str, torch.Tensor], variant: str) -> Served:
+    _check_fit(name, source.network.model, tensors)
+    network = Network(copy.deepcopy(source.network.model)) if old is None else old.network
+    with torch.no_grad():
+        target = network.model.state_dict()
+        for key, tensor in tensors.items():
+            target[key].copy_(tensor)
+    return replace(source, variant=variant, network=network)
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

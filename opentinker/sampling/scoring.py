@@ -8,7 +8,7 @@ import torch
 
 from opentinker.errors import ConfigError
 from opentinker.sampling.batching import Limits
-from opentinker.sampling.network import Network
+from opentinker.sampling.policies import Served
 
 _LOGITS = 1 << 26
 """Most logits of one pass: 256 MiB of float32. A single row may exceed it."""
@@ -18,7 +18,7 @@ Pair = tuple[tuple[int, ...], int]
 
 
 def score_rows(
-    network: Network,
+    served: Served,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     temperature: float,
@@ -33,9 +33,10 @@ def score_rows(
         raise ConfigError(f"the temperature to score at must be finite and above 0, given: {temperature}")
     if len(prompts) != len(completions):
         raise ConfigError(f"{len(prompts)} prompts but {len(completions)} completions: give one of each for a row")
-    pairs = [_pair(network, row, *both) for row, both in enumerate(zip(prompts, completions, strict=True))]
+    pairs = [_pair(served, row, *both) for row, both in enumerate(zip(prompts, completions, strict=True))]
     found: dict[Pair, list[float]] = {pair: [] for pair in pairs}
-    with torch.inference_mode():
+    network = served.network
+    with torch.inference_mode(), network.using([served.adapter]):
         for part in _parts([pair for pair in found if pair[1]], network.vocabulary, limits):
             n = max(length for _, length in part)
             scores = network.score([ids for ids, _ in part], n, temperature)
@@ -44,13 +45,13 @@ def score_rows(
     return [list(found[pair]) for pair in pairs]
 
 
-def _pair(network: Network, row: int, prompt: Sequence[int], completion: Sequence[int]) -> Pair:
+def _pair(served: Served, row: int, prompt: Sequence[int], completion: Sequence[int]) -> Pair:
     ids = (*prompt, *completion)
     if not prompt:
         raise ConfigError(f"row {row} has an empty prompt: its first id would have nothing to be predicted from")
-    fault = network.fault(ids)
-    if fault is None and network.context is not None and len(ids) > network.context:
-        fault = f"it has {len(ids)} ids, the model reads {network.context}"
+    fault = served.network.fault(ids)
+    if fault is None and served.context is not None and len(ids) > served.context:
+        fault = f"it has {len(ids)} ids, the model reads {served.context}"
     if fault is not None:
         raise ConfigError(f"row {row} cannot be scored: {fault}")
     return ids, len(completion)

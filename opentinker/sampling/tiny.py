@@ -57,7 +57,7 @@ def build_tokenizer() -> PreTrainedTokenizerBase:
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(token, special=True) for token in _SPECIAL])
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=backend, pad_token="<pad>", eos_token="<|im_end|>", model_max_length=CONTEXT
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<|im_end|>", unk_token="<pad>", model_max_length=CONTEXT
     )
     tokenizer.chat_template = _TEMPLATE
     return tokenizer

@@ -1,6 +1,7 @@
 """Fakes for tests of environments, coordinators and seats: scripted samplers and seats, environments that misbehave."""
 
 from opentinker.testing.envs import BirthsEnv, HangingEnv, OffTurnDeathEnv, RaisingEnv, SlowEnv
+from opentinker.testing.games import play_game
 from opentinker.testing.samplers import CountingPace, Request, ScriptedSampler
 from opentinker.testing.seats import FunctionSeat
 
@@ -14,4 +15,5 @@ __all__ = [
     "Request",
     "ScriptedSampler",
     "SlowEnv",
+    "play_game",
 ]

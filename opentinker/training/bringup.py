@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from opentinker.collector import paused_collector
 from opentinker.errors import ConfigError
 from opentinker.training import gaps
 
@@ -105,7 +106,7 @@ def import_verl() -> None:
         ConfigError: verl is missing or of another version, or another platform is active.
     """
     check_verl()
-    with verl_environment(), quiet():
+    with verl_environment(), quiet(), paused_collector():
         _choose_platform()
         from opentinker.training import engine, worker  # noqa: F401
 

@@ -65,7 +65,9 @@ class CpuEngine(FSDPEngineWithLMHead):
         return outputs
 
     def _keeps_logits(self) -> bool:
-        return "logits_to_keep" in inspect.signature(self.module.forward).parameters
+        # PEFT's forward takes any name and hands it to the model inside
+        module = self.module.get_base_model() if hasattr(self.module, "get_base_model") else self.module
+        return "logits_to_keep" in inspect.signature(module.forward).parameters
 
 
 def _to_loss_rows(values: torch.Tensor, forward: Forward) -> torch.Tensor:

@@ -8,6 +8,13 @@
    takes the response's part.
 5. The number of tokens a loss divides by is `loss_mask.sum()`: `batch.to_batch` relies on it.
 6. `TrainingWorker.engine` has `module`, `optimizer` and `optimizer_config`; `worker.py` reads and restores them.
+7. With `lora_rank`, `module` is a `PeftModel` whose adapter is called `default`: parameters are named
+   `base_model.model.….base_layer.weight` and `….lora_A.default.weight`, and only the adapter's have a gradient.
+   `target_modules` takes full names of layers, `lora_alpha` any number. `lora.py` relies on it.
+8. FSDP2 alone in its group: once the modules are resharded, the frozen parameters' local tensors stay where they are for the
+   engine's life, so that another model can share them: `lora.AdapterEngine.share_base`.
+9. verl wraps a layer called `lm_head` on its own, which fails for PEFT's layer in its place: `adapters.py` refuses it as a
+   target.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,15 @@ from opentinker.samples import merge_identical
 from opentinker.sampling.hf import HFSampler
 from opentinker.seeding import derive, generator
 from opentinker.training import state
+from opentinker.training.adapters import AdapterSpec, describe, initial_tensors
 from opentinker.training.batch import Rows, make_rows, split_mini
 from opentinker.training.bringup import bring_up, quiet
 from opentinker.training.losses import check_loss, merging_is_exact
-from opentinker.training.models import load_model, load_tokenizer, model_folder, no_dropout
+from opentinker.training.models import TINY, load_model, load_tokenizer, model_folder, no_dropout, tiny_seed
 from opentinker.types import Completion, PolicyRef, Sample, SampleKey, SamplingParams, UpdateResult
 
 if TYPE_CHECKING:
+    from opentinker.training.lora import AdapterWorker, Bases
     from opentinker.training.worker import LossFn, PolicyWorker
 
 logger = logging.getLogger(__name__)
@@ -38,14 +41,26 @@ class _Policy:
     model: PreTrainedModel
     """The sampler's object; here for its configuration and layout."""
     tokenizer: PreTrainedTokenizerBase
-    worker: PolicyWorker | None
+    worker: PolicyWorker | AdapterWorker | None
     """None for a frozen policy: nothing could change it."""
+    adapter: AdapterSpec | None = None
+    """None where the weights are the model's own."""
+    frozen: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The tensors of an adapter without a worker."""
     version: int = 0
     ema: dict[str, torch.Tensor] | None = None
 
+    @property
+    def base(self) -> str:
+        """Digest of the base under an adapter; empty without one."""
+        return self.adapter.base if self.adapter else ""
+
 
 class LocalHost:
-    """A `PolicyHost` in one process: a verl `TrainingWorker` per trainable policy, and a sampler that serves all.
+    """A `PolicyHost` in one process: verl `TrainingWorker`s for the trainable policies, and a sampler that serves all.
+
+    A policy without an adapter has a worker of its own. LoRA policies of one base, rank, alpha and targets share one, and
+    the sampler serves them from the very base that it trains on.
 
     Args:
         policies: name to configuration.
@@ -54,9 +69,11 @@ class LocalHost:
         deterministic: of the sampler.
         threads: torch's; None leaves them as they are.
         work_dir: where `tiny` models are written before they are loaded; None: a folder that is removed again.
+        kv_cache_mib: MiB of keys and values that the sampler remembers.
 
     Raises:
-        ConfigError: a model that does not exist, an adapter, a loss that cannot be trained, another platform or verl.
+        ConfigError: a model that does not exist, an adapter that does not fit its model, a loss that cannot be trained,
+            another platform or verl.
         UnknownId: no such loss.
     """
 
@@ -69,6 +86,7 @@ class LocalHost:
         deterministic: bool = True,
         threads: int | None = None,
         work_dir: str | Path | None = None,
+        kv_cache_mib: int = 512,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -76,28 +94,46 @@ class LocalHost:
         check_loss(train.loss)
         self.train = train
         self.seed = seed
-        self.sampler = HFSampler(deterministic=deterministic)
+        self.sampler = HFSampler(deterministic=deterministic, kv_cache_mib=kv_cache_mib)
         self._policies: dict[str, _Policy] = {}
+        from opentinker.training.lora import Bases  # verl must not be imported before it was brought up
+
+        bases = Bases(train)
         with contextlib.ExitStack() as stack:
             folder = Path(work_dir) if work_dir else Path(stack.enter_context(tempfile.TemporaryDirectory()))
             with quiet():
                 folders = {name: model_folder(name, policy, seed, folder) for name, policy in policies.items()}
             for name, policy in policies.items():
-                self._policies[name] = self._open(name, policy, folders[name])
+                opened = self._open_full if policy.adapter is None else functools.partial(self._open_adapter, bases)
+                self._policies[name] = opened(name, policy, folders[name])
+                self._start_average(name)
 
-    def _open(self, name: str, config: PolicyConfig, folder: Path) -> _Policy:
-        # verl must not be imported before it was brought up
+    def _open_full(self, name: str, config: PolicyConfig, folder: Path) -> _Policy:
         from opentinker.training.worker import PolicyWorker
 
         with quiet():
             model, tokenizer = load_model(folder), load_tokenizer(folder)
         worker = PolicyWorker(str(folder), self.train, no_dropout(folder)) if config.trainable else None
-        policy = _Policy(config, model, tokenizer, worker)
         self.sampler.add(name, model, tokenizer, version=0)
-        if worker and self.train.ema:
-            policy.ema = {key: value.detach().clone() for key, value in worker.weights().items()}
+        return _Policy(config, model, tokenizer, worker)
+
+    def _open_adapter(self, bases: Bases, name: str, config: PolicyConfig, folder: Path) -> _Policy:
+        from opentinker.training.lora import AdapterWorker
+
+        base = bases.get(folder)
+        adapter = describe(name, config, base.model, base.digest)
+        shape = adapter.shape
+        tensors = initial_tensors(shape, base.model, derive(self.seed, "adapter", name))
+        worker = AdapterWorker(base.engine(shape), tensors) if config.trainable else None
+        self.sampler.add_adapter(name, base.model, base.tokenizer, shape=shape, tensors=tensors, version=0)
+        return _Policy(config, base.model, base.tokenizer, worker, adapter, {} if worker else tensors)
+
+    def _start_average(self, name: str) -> None:
+        """Of an adapter the two matrices are averaged, each on its own, and not their product."""
+        policy = self._policies[name]
+        if policy.worker and self.train.ema:
+            policy.ema = {key: value.detach().clone() for key, value in policy.worker.weights().items()}
             self.sampler.load(name, policy.ema, 0, variant="ema")
-        return policy
 
     def tokenizer(self, policy: str) -> PreTrainedTokenizerBase:
         """The policy's tokenizer."""
@@ -196,7 +232,7 @@ class LocalHost:
         self._trainable(policy, ())[1].load_optimizer_state({})
 
     def snapshot(self, policy: str) -> Mapping[str, torch.Tensor]:
-        """Weights by name, detached from later updates."""
+        """Weights by name, of a LoRA policy its adapter's, detached from later updates."""
         return {name: value.detach().clone() for name, value in self._weights(self._get(policy)).items()}
 
     def offload(self, policy: str) -> None:
@@ -210,27 +246,31 @@ class LocalHost:
     def save(self, policy: str, folder: str | Path) -> None:
         """Writes a policy; see `state`. Loading it again goes on bit for bit."""
         found = self._get(policy)
+        of_tiny = found.adapter is not None and found.config.model == TINY
+        base_seed = tiny_seed(policy, found.config, self.seed) if of_tiny else None
         with quiet():
             state.write(
                 Path(folder),
-                state.PolicyState(policy, found.version, found.worker is not None),
+                state.PolicyState(policy, found.version, found.worker is not None, found.base, base_seed),
                 model=found.model,
                 tokenizer=found.tokenizer,
                 weights=self._weights(found),
                 ema=found.ema,
                 optimizer=found.worker.optimizer_state() if found.worker else None,
+                adapter=found.adapter,
             )
 
     def load(self, policy: str, folder: str | Path) -> None:
         """Puts a policy back to where it was saved. If anything does not fit, the policy stays as it is.
 
         Raises:
-            CheckpointError: files are missing, torn, of another policy, or do not fit the model.
+            CheckpointError: files are missing, torn, of another policy or another base, or do not fit the model.
         """
         found, folder = self._get(policy), Path(folder)
-        saved = state.read_state(folder, policy, found.worker is not None)
+        saved = state.read_state(folder, policy, found.config)
+        state.check_base(folder, saved, found.base)
         with quiet():
-            weights = state.read_weights(folder)
+            weights = state.read_weights(folder, found.adapter)
         ema = state.read_tensors(folder, state.EMA) if found.ema is not None else None
         optimizer = state.read_tensors(folder, state.OPTIMIZER) if found.worker else None
         _check_shapes(folder, weights, self._weights(found))
@@ -239,6 +279,8 @@ class LocalHost:
         if found.worker and optimizer is not None:
             found.worker.load_optimizer_state(optimizer)
             found.worker.load_weights(weights)
+        elif found.adapter:
+            found.frozen = weights
         found.ema, found.version = ema, saved.version
         self._serve(policy, found, weights)
 
@@ -279,14 +321,16 @@ class LocalHost:
             self.sampler.load(name, policy.ema, policy.version, variant="ema")
 
     def _weights(self, policy: _Policy) -> dict[str, torch.Tensor]:
-        return policy.worker.weights() if policy.worker else dict(policy.model.state_dict())
+        if policy.worker:
+            return policy.worker.weights()
+        return policy.frozen if policy.adapter else dict(policy.model.state_dict())
 
     def _get(self, name: str) -> _Policy:
         if name not in self._policies:
             raise UnknownId("policy", name, self._policies)
         return self._policies[name]
 
-    def _trainable(self, name: str, samples: Sequence[Sample]) -> tuple[_Policy, PolicyWorker]:
+    def _trainable(self, name: str, samples: Sequence[Sample]) -> tuple[_Policy, PolicyWorker | AdapterWorker]:
         policy = self._get(name)
         if policy.worker is None:
             raise ValueError(f"policy {name!r} is frozen (trainable: false) and cannot be trained")

@@ -26,27 +26,38 @@ def model_folder(name: str, policy: PolicyConfig, seed: int, work_dir: Path) -> 
     Args:
         name: the policy's.
         policy: its configuration.
-        seed: the run's; `tiny` without a seed of its own is drawn from it and the name.
+        seed: the run's; `tiny` without a seed of its own is drawn from it and the name, or, under an adapter, from it alone,
+            so that adapters share it.
         work_dir: where `tiny` is written.
 
     Raises:
         ConfigError: the model does not exist here, or asks for what is not built.
     """
-    if policy.adapter is not None:
-        raise ConfigError(
-            f"policies.{name}.adapter: LoRA adapters are not supported in this version; "
-            "set `adapter: null` to train all weights"
-        )
     if policy.model == TINY:
-        folder = work_dir / name
-        save_tiny(folder, derive(seed, "weights", name) if policy.seed is None else policy.seed)
+        drawn = tiny_seed(name, policy, seed)
+        if policy.adapter is None:
+            folder = work_dir / name
+        else:
+            folder = work_dir / f".base-{drawn}"  # no policy's name begins with a dot
+            if folder.is_dir():
+                return folder
+        save_tiny(folder, drawn)
         return folder
     local = Path(policy.model).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
-            raise ConfigError(f"policies.{name}.model: folder {policy.model!r} holds no config.json, so it is no model")
+            adapter = (local / "adapter_config.json").is_file()
+            why = "is an adapter without its base; export it with --form merged" if adapter else "is no model"
+            raise ConfigError(f"policies.{name}.model: folder {policy.model!r} holds no config.json: it {why}")
         return local
     return _from_hub(name, policy.model)
+
+
+def tiny_seed(name: str, policy: PolicyConfig, seed: int) -> int:
+    """What the weights of `tiny` are drawn from, arguments as `model_folder`."""
+    if policy.seed is not None:
+        return policy.seed
+    return derive(seed, "weights", name) if policy.adapter is None else derive(seed, "base")
 
 
 def _from_hub(name: str, model: str) -> Path:

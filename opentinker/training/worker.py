@@ -22,6 +22,7 @@ from verl.workers.engine_workers_tinker import TinkerTrainingWorker
 from verl.workers.utils.losses import ppo_loss, sft_loss
 
 from opentinker.config import TrainConfig
+from opentinker.sampling.adapters import AdapterShape
 from opentinker.training.batch import Rows, make_rows, split_micro, to_batch
 from opentinker.training.bringup import quiet, verl_environment
 from opentinker.training.losses import sees_rows
@@ -32,19 +33,22 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class PolicyWorker:
-    """A full-parameter policy in float32, trained by verl's engine (FSDP2, alone), loss and optimiser.
+    """A policy in float32, trained by verl's engine (FSDP2, alone), loss and optimiser: all its weights, or an adapter.
 
     Args:
         path: folder with the weights in Hugging Face layout.
         train: what reaches verl's loss and optimiser.
         no_dropout: names of the model's dropout settings; they are set to 0.
+        lora: the adapter that is trained instead of the weights; see `lora.AdapterEngine`.
     """
 
-    def __init__(self, path: str, train: TrainConfig, no_dropout: Mapping[str, float]) -> None:
+    def __init__(
+        self, path: str, train: TrainConfig, no_dropout: Mapping[str, float], lora: AdapterShape | None = None
+    ) -> None:
         self.train = train
         self.actor = actor_config(train)
         with verl_environment(), quiet():
-            self._worker = TinkerTrainingWorker(worker_config(path, train, no_dropout))
+            self._worker = TinkerTrainingWorker(worker_config(path, train, no_dropout, lora))
             self._worker.reset()
             self._warm_up()
         self.ppo: LossFn = functools.partial(ppo_loss, config=self.actor)
@@ -182,9 +186,14 @@ def actor_config(train: TrainConfig) -> FSDPActorConfig:
     )
 
 
-def worker_config(path: str, train: TrainConfig, no_dropout: Mapping[str, float]) -> TrainingWorkerConfig:
+def worker_config(
+    path: str, train: TrainConfig, no_dropout: Mapping[str, float], lora: AdapterShape | None = None
+) -> TrainingWorkerConfig:
     """The configuration of verl's worker: model, FSDP2 engine and AdamW."""
     optim = train.optim
+    adapter: dict[str, Any] = {}
+    if lora is not None:
+        adapter = {"lora_rank": lora.rank, "lora_alpha": lora.alpha, "target_modules": list(lora.targets)}
     return TrainingWorkerConfig(
         model_type="language_model",
         model_config=HFModelConfig(
@@ -193,6 +202,7 @@ def worker_config(path: str, train: TrainConfig, no_dropout: Mapping[str, float]
             override_config={"attn_implementation": "sdpa", **no_dropout},
             enable_gradient_checkpointing=False,
             use_remove_padding=False,
+            **adapter,
         ),
         engine_config=FSDPEngineConfig(
             strategy="fsdp2",

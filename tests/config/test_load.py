@@ -45,7 +45,7 @@ def told(*overrides, **changes):
         ("train.optim.beta=1", "train.optim.beta: unknown key; did you mean 'betas'?"),
         ("train.optim.lr={start: 1, end: 1, ennd: 2}", "train.optim.lr.ennd: unknown key; did you mean 'end'?"),
         ("evaluate.evry=1", "evaluate.evry: unknown key; did you mean 'every'?"),
-        ("runtime.zzz=1", "runtime.zzz: unknown key; valid here: deterministic, kind, threads"),
+        ("runtime.zzz=1", "runtime.zzz: unknown key; valid here: deterministic, kind, kv_cache_mib, threads"),
     ],
 )
 def test_unknown_keys_at_every_depth_name_the_nearest_valid_one(override, line):
@@ -84,7 +84,11 @@ def test_a_policy_named_like_a_key_gets_the_right_advice():
         ("env.action_names=left", "env.action_names: must be a list (given: 'left')"),
         ("env.kwargs=[1]", "env.kwargs: must be a mapping of keys to values (given: [1])"),
         ("env.kwargs={a: {b: [1, .nan]}}", "env.kwargs: a.b.1: NaN does not equal itself; use a number or null"),
-        ("env=kuhn", "env: must be a mapping with keys id, kwargs, isolation, step_timeout, action_names (given: 'kuhn')"),
+        (
+            "env=kuhn",
+            "env: must be a mapping with keys id, kwargs, isolation, step_timeout, action_names, render, parse "
+            "(given: 'kuhn')",
+        ),
         (
             "agents={a: x}",
             "agents.a: must be a mapping with keys policy, player, role, system, memory, format, on_invalid (given: 'x')",

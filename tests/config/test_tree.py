@@ -28,6 +28,8 @@ FULL = {
         "isolation": "process",
         "step_timeout": None,
         "action_names": ["left", "yes"],
+        "render": "my.views:show",
+        "parse": "my.views:read",
     },
     "coordinator": {"id": "my.module:Mine", "kwargs": {"rounds": 2}, "turn_timeout": 1.5, "episode_timeout": 60},
     "agents": {
@@ -52,7 +54,7 @@ FULL = {
         },
     },
     "warm_start": {"player": "random_legal", "steps": 0, "lr": 0.01, "episodes": 2},
-    "rollout": {"groups": 1, "group_size": 2, "concurrency": 3, "max_failed": 0, "record_every": 4, "record": 0},
+    "rollout": {"groups": 1, "group_size": 2, "concurrency": 3, "max_failed_fraction": 0, "record_every": 4, "record": 0},
     "train": {
         "credit": "rae",
         "credit_kwargs": {"decay": 0.9},
@@ -69,9 +71,19 @@ FULL = {
         "ema": 0.5,
         "steps": 7,
         "checkpoint_every": 2,
+        "keep_last": 3,
+        "keep_best": {"figure": "eval/exploitability/last", "goal": "min"},
     },
-    "evaluate": {"every": 3, "metrics": ["exploitability"], "average_from": 2},
-    "runtime": {"kind": "local", "deterministic": False, "threads": 2},
+    "evaluate": {
+        "every": 3,
+        "metrics": ["exploitability"],
+        "average_from": 2,
+        "opponents": ["random"],
+        "games": 8,
+        "policy_version": "ema",
+    },
+    "runtime": {"kind": "local", "deterministic": False, "threads": 2, "kv_cache_mib": 64},
+    "loggers": ["wandb"],
 }
 """Every key, each away from its default where there is another value."""
 

@@ -17,9 +17,9 @@ def test_the_public_names():
         "Solo",
         "Table",
         "Turns",
-    "agents_of",
+        "agents_of",
         "coordinator_factory",
-    "forget_failures",
+        "forget_failures",
         "make_coordinator",
         "play_episode",
     ]

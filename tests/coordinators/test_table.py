@@ -522,3 +522,56 @@ def test_a_seat_that_cannot_build_its_final_prompt_fails_the_episode(seated, cap
         episode = at.table.freeze()
     assert episode.status is EpisodeStatus.FAILED
     assert "template without a place" in episode.error and "template without a place" in caplog.text
+
+
+@pytest.mark.parametrize("on_out", ["release", "skip"])
+def test_the_turns_of_a_barrier_stand_in_the_order_of_its_queries(seated, on_out):
+    """Whoever is answered first depends on who else is served then, in games that have nothing to do with this one."""
+    gates = {name: asyncio.Event() for name in ("worker_0", "worker_1", "worker_2")}
+
+    def answer(name):
+        async def wait(observation):
+            await gates[name].wait()
+            return "quit" if name == "worker_0" else "work"
+
+        return wait
+
+    at = seated(BirthsEnv(), {name: answer(name) for name in gates})
+
+    async def main():
+        asked = asyncio.ensure_future(at.table.ask_all({name: Query("?") for name in gates}, on_out=on_out))
+        for name in ("worker_2", "worker_0", "worker_1"):
+            await asyncio.sleep(0)
+            gates[name].set()
+            await asyncio.sleep(0.01)
+        return await asked
+
+    assert list(run(main)) == list(gates)
+    assert [turn.agent for turn in at.table.freeze().turns] == list(gates)
+
+
+def test_the_decisions_before_a_player_leaves_a_barrier_stand_in_order_too(seated):
+    async def late(observation):
+        await asyncio.sleep(0.02)
+        return "work"
+
+    async def leave(observation):
+        await asyncio.sleep(0.05)
+        return forfeiting("keep")(observation)
+
+    at = seated(BirthsEnv(), {"worker_0": late, "worker_1": "work", "worker_2": leave})
+
+    async def main():
+        with pytest.raises(SeatOut):
+            await at.table.ask_all({name: Query("?") for name in ("worker_0", "worker_1", "worker_2")})
+
+    run(main)
+    assert [turn.agent for turn in at.table.freeze().turns] == ["worker_0", "worker_1", "worker_2"]
+
+
+def test_c7_only_what_a_truncated_agent_would_have_seen_next_is_kept_for_bootstrapping(seated):
+    at = seated(OffTurnDeathEnv(3), {"player_0": "wait", "player_1": "wait", "player_2": "wait"})
+    at.table.end("player_0", True, False, observation="won")
+    at.table.end("player_1", False, True, observation="cut")
+    at.table.end("player_2", True, True, observation="both")
+    assert at.table.freeze().final_prompts == {"player_1": tuple(map(ord, "cut"))}

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -216,7 +216,7 @@ class TestBox:
         space = codec(Box(np.array([0, -2.0]), np.array([1, 2.0]), dtype=np.float64))
         assert space.describe() == "Answer with 2 numbers, at least [0, -2] and at most [1, 2], separated by commas."
 
-    @settings(max_examples=150)
+    @settings(max_examples=150, deadline=None)
     @given(st.data())
     def test_round_trip_is_exact(self, data):
         dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.uint16, np.int64]))
@@ -252,6 +252,16 @@ class TestObservations:
             (Box(0, 1, (2,), np.int8), np.array([0, 1], np.int8), "[0, 1]"),
             (Box(0, 1, (2,), bool), np.array([False, True]), "[0, 1]"),
             (Box(-10, 10, ()), np.float32(-2.5), "-2.5"),
+            (MultiDiscrete([3, 9]), np.array([2, 7]), "[2, 7]"),
+            (MultiDiscrete([[3, 9], [2, 2]]), np.array([[2, 7], [0, 1]]), "[[2, 7], [0, 1]]"),
+            (MultiBinary(3), np.array([1, 0, 1], np.int8), "[1, 0, 1]"),
+            (Tuple([Discrete(32), Discrete(11), Discrete(2)]), (14, np.int64(10), 0), "(14, 10, 0)"),
+            (Tuple([Box(0, 1, (1,)), MultiBinary(2)]), (np.array([0.5], np.float32), np.array([0, 1])), "([0.5], [0, 1])"),
+            (Tuple([]), (), "()"),
+            (Dict({"at": MultiDiscrete([4, 4]), "hp": Discrete(9)}), {"hp": 5, "at": [1, 3]}, "{at: [1, 3], hp: 5}"),
+            (Dict({"a": Dict({"b": Tuple([Discrete(3)])})}), {"a": {"b": (2,)}}, "{a: {b: (2)}}"),
+            (Dict({"n": Discrete(3), "said": TextSpace()}), {"said": 'no, "2"', "n": 1}, '{n: 1, said: "no, \\"2\\""}'),
+            (Tuple([Text(9), Discrete(2)]), ("\u00fc\n", 1), '("\u00fc\\n", 1)'),
         ],
     )
     def test_as_text(self, space, observation, text):
@@ -264,6 +274,19 @@ class TestObservations:
         observation, mask = text.split(whole, {"action_mask": "the observation's own goes first"})
         assert mask is MASK and text.render(observation) == "[1, 0]"
         assert text.render(whole) == "[1, 0]"
+
+    def test_a_mask_beside_other_parts(self):
+        parts = {"board": Box(0, 1, (2,), np.int8), "clock": Discrete(9), "action_mask": MultiBinary(3)}
+        text = TextCodec(Dict(parts), Discrete(3))
+        whole = {"board": np.array([1, 0], np.int8), "clock": 4, "action_mask": MASK}
+        seen, mask = text.split(whole, {})
+        assert mask is MASK and text.render(seen) == text.render(whole) == "{board: [1, 0], clock: 4}"
+
+    def test_parts_that_do_not_fit_their_space_are_no_text(self):
+        with pytest.raises(ValueError, match="zip"):
+            TextCodec(Tuple([Discrete(2), Discrete(2)]), Discrete(2)).render((1, 1, 1))
+        with pytest.raises(EnvError, match="gave int: 3"):
+            TextCodec(Tuple([TextSpace()]), Discrete(2)).render((3,))
 
     def test_a_mask_in_the_info(self):
         assert codec(Discrete(3)).split("text", {"action_mask": MASK, "more": 1}) == ("text", MASK)
@@ -280,12 +303,27 @@ class TestObservations:
 
 
 @pytest.mark.parametrize("space", [MultiDiscrete([2, 3]), MultiBinary(3), Tuple([Discrete(2)]), Dict({"a": Discrete(2)})])
-def test_spaces_without_a_text_form_are_refused_with_a_way_out(space):
+def test_action_spaces_without_a_text_form_are_refused_with_a_way_out(space):
     with pytest.raises(ConfigError, match=f"actions of {type(space).__name__} have no text form.*`parse` function"):
         TextCodec(TextSpace(), space)
-    with pytest.raises(ConfigError, match=f"observations of {type(space).__name__} have no text form.*`render` function"):
-        TextCodec(space, Discrete(2))
     assert TextCodec(space, space, render=str, parse=lambda text: text).render(1) == "1"
+
+
+@pytest.mark.parametrize("wrap", [lambda space: space, lambda space: Tuple([space]), lambda space: Dict({"a": space})])
+@pytest.mark.parametrize("space", [Sequence(Discrete(2)), OneOf([Discrete(2), Discrete(3)])])
+def test_observation_spaces_without_a_text_form_are_refused_with_a_way_out(space, wrap):
+    with pytest.raises(ConfigError, match=f"observations of {type(space).__name__} have no text form.*`render` function"):
+        TextCodec(wrap(space), Discrete(2))
+    assert TextCodec(wrap(space), Discrete(2), render=str).render(1) == "1"
+
+
+def test_observations_that_differ_differ_as_text():
+    space = Tuple([Text(5), Dict({"b": MultiBinary(2), "c": Discrete(40)})], seed=4)
+    seen = {}
+    for _ in range(300):
+        observation = space.sample()
+        key = repr((observation[0], observation[1]["b"].tolist(), int(observation[1]["c"])))
+        assert seen.setdefault(TextCodec(space, Discrete(2)).render(observation), key) == key
 
 
 class TestFunctionsOfTheAuthor:
@@ -299,6 +337,16 @@ class TestFunctionsOfTheAuthor:
         with pytest.raises(InvalidAction, match="not legal now"):
             space.parse("down", MASK)
         assert space.legal(MASK) == (0, 2)
+
+    def test_parse_of_other_types(self):
+        space = codec(Discrete(3), parse=np.int64)
+        assert space.parse("2", MASK) == 2
+        with pytest.raises(InvalidAction, match="not legal now"):
+            space.parse("1", MASK)
+        with pytest.raises(InvalidAction, match="1.5 is not in Discrete"):
+            codec(Discrete(3), parse=float).parse("1.5")
+        with pytest.raises(InvalidAction, match="1.0 is not in Discrete"):
+            codec(Discrete(3), parse=float).parse("1")
 
     def test_parse_that_leaves_the_space(self):
         with pytest.raises(InvalidAction, match="7 is not in Discrete"):
@@ -337,7 +385,7 @@ class TestFunctionsOfTheAuthor:
     ],
     ids=str,
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(reply=ANY_TEXT)
 def test_no_text_crashes_parse(space, reply):
     text = codec(space)

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-SLOW = {"learning", "training_step"}
-"""They train, which takes half a minute and more even in short."""
+SLOW = {"learning", "memory", "sampling", "startup", "training_step"}
+"""They train or draw a lot, which takes half a minute and more even in short."""
 
 
 PATHS = [

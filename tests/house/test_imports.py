@@ -9,15 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = (
-    ("types", "errors", "registry", "seeding"),
+    ("types", "errors", "registry", "seeding", "collector"),
     ("envs",),
     ("coordinators",),
-    ("players", "formats", "encoding", "render", "dialogue", "seats", "sampling", "credit", "samples"),
-    ("cast", "rollout"),
+    ("players", "perfect", "formats", "encoding", "render", "dialogue", "seats", "human", "sampling", "credit", "samples"),
+    ("cast", "pool", "rollout"),
     ("training",),
     ("league",),
-    ("report",),
-    ("folder", "signals", "evaluate", "run"),
+    ("report", "status"),
+    ("best", "changes", "reading", "folder", "listing", "saved", "signals", "evaluate", "play", "result", "run"),
     ("service", "cli", "__main__"),
     ("testing",),
 )

@@ -64,6 +64,8 @@ def test_the_wheel_holds_every_module_once(wheel):
     own = {f"opentinker/{path.relative_to(ROOT / 'opentinker').as_posix()}" for path in (ROOT / "opentinker").rglob("*.py")}
     assert packed == own | modules("envs") | modules("coordinators")
     assert "opentinker/py.typed" in names
+    page = {f"opentinker/report/page/{path.name}" for path in (ROOT / "opentinker/report/page").iterdir() if path.is_file()}
+    assert {name for name in names if name.startswith("opentinker/report/page/")} == page
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -37,9 +37,11 @@ PUBLIC = [
     "Turn",
     "__version__",
     "check_env",
+    "evaluate_run",
     "load_config",
     "make_credit",
     "make_env",
+    "read_run",
     "register_env",
     "rollout",
     "to_samples",
@@ -82,6 +84,30 @@ def test_importing_the_package_is_light():
     assert "opentinker.types" in loaded
     heavy = {"torch", "ray", "verl", "transformers", "peft", "matplotlib", "pydantic", "gymnasium", "pettingzoo", "numpy"}
     assert heavy & set(loaded) == set()
+
+
+HEAVY = {"torch", "transformers", "verl", "ray", "peft", "matplotlib", "scipy", "pandas", "pygame"}
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("--help", HEAVY | {"numpy", "gymnasium", "pettingzoo", "pydantic", "yaml", "opentinker.config"}),
+        ("config", HEAVY | {"numpy", "gymnasium", "pettingzoo", "opentinker.run"}),
+        ("envs list", HEAVY | {"yaml", "opentinker.config", "opentinker.run"}),
+        ("runs .", HEAVY | {"numpy", "gymnasium", "pettingzoo", "opentinker.run"}),
+        ("train configs/bandit.yaml train.stps=1", HEAVY),
+    ],
+)
+def test_commands_load_no_library_that_they_do_not_need(command, unneeded):
+    code = f"""
+import contextlib, io, json, sys
+from opentinker.cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    main({command.split()!r})
+print(json.dumps(sorted(sys.modules)))
+"""
+    assert set(json.loads(python(code).splitlines()[-1])) & unneeded == set()
 
 
 @pytest.mark.parametrize("name", ["envs", "coordinators"])

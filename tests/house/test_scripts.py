@@ -42,8 +42,10 @@ class Machine:
         shutil.copytree(ROOT / "scripts", self.tree / "scripts")
         for name in ("pyproject.toml", "constraints.txt"):
             shutil.copy2(ROOT / name, self.tree / name)
+        (folder / "chrome").mkdir()
+        (folder / "chrome" / "chromium").symlink_to("/bin/true")
         self.env = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{folder / 'chrome'}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "PYTHONPATH": str(self.site),
             "PYTHON": sys.executable,
@@ -188,3 +190,87 @@ def test_test_fails_as_pytest_fails(machine):
     machine.venv()
     (machine.site / "pytest.py").write_text("raise SystemExit(3)\n")
     assert machine.run("test").returncode == 3
+
+
+APT = """#!/bin/sh
+echo "$@" >>"{calls}"
+[ "$1" = update ] || {fate}
+"""
+
+FOUND = '{{ printf "#!/bin/sh\\n" >"{bin}/chromium"; chmod 755 "{bin}/chromium"; }}'
+
+
+def bare_path(folder: Path, fate: str, user: int = 0, sudo: str = "", apt: bool = True) -> str:
+    """A PATH without a browser; what apt-get is asked goes into `calls` beside it, and `fate` is what installing does."""
+    made = folder / "bin"
+    tools = {"id": f"#!/bin/sh\necho {user}\n"}
+    if apt:
+        tools["apt-get"] = APT.format(calls=folder / "calls", fate=fate.format(bin=made))
+    if sudo:
+        tools["sudo"] = sudo
+    path = commands(made, **tools)
+    for name in ("true", "rm", "chmod", "sh"):
+        (made / name).symlink_to(shutil.which(name))
+    return path
+
+
+@pytest.fixture
+def ready(machine):
+    """A machine on which only the browser is missing."""
+    machine.venv()
+    (machine.site / "pytest.py").write_text("print('tests ran')\n")
+    return machine
+
+
+def asked(folder: Path) -> list[str]:
+    calls = folder / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+INSTALL = ["update -q", "install -q -y --no-install-recommends chromium"]
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_missing_browser_is_installed_as_root_or_by_a_sudo_that_asks_nothing(ready, tmp_path, user):
+    sudo = '#!/bin/sh\n[ "$1" = -n ] || exit 1\nshift\nexec "$@"\n' if user else ""
+    path = bare_path(tmp_path, FOUND, user, sudo)
+    done = ready.run("test", PATH=path)
+    assert done.returncode == 0 and done.stdout == "tests ran\n", done.stderr
+    assert asked(tmp_path) == INSTALL
+    assert "installing Chromium" in done.stderr.splitlines()[-1]
+    again = ready.run("test", PATH=path)
+    assert again.stdout == "tests ran\n" and again.stderr == ""
+    assert asked(tmp_path) == INSTALL
+
+
+def test_an_install_of_a_browser_that_fails_is_told_and_not_tried_again(ready, tmp_path):
+    path = bare_path(tmp_path, "{{ echo E: no route >&2; exit 100; }}")
+    done = ready.run("test", PATH=path)
+    assert done.returncode == 0 and done.stdout == "tests ran\n"
+    assert "could not be installed" in done.stderr and "E: no route" not in done.stderr
+    assert "E: no route" in (ready.tree / ".venv" / "browser.log").read_text()
+    again = ready.run("test", PATH=path)
+    assert again.returncode == 0 and again.stdout == "tests ran\n"
+    assert asked(tmp_path) == INSTALL
+    (said,) = again.stderr.splitlines()
+    assert "browser-tried" in said and "skipped" in said
+
+
+@pytest.mark.parametrize("lacking", ["apt-get", "a right", "consent"])
+def test_where_no_browser_may_be_installed_one_line_says_how_to_get_one(ready, tmp_path, lacking):
+    refuses = "#!/bin/sh\necho a password is required >&2\nexit 1\n"
+    path = bare_path(tmp_path, FOUND, user=0 if lacking == "consent" else 1000, sudo=refuses, apt=lacking != "apt-get")
+    asks = {"OPENTINKER_BROWSER": "none"} if lacking == "consent" else {}
+    done = ready.run("test", PATH=path, **asks)
+    assert done.returncode == 0 and done.stdout == "tests ran\n"
+    assert asked(tmp_path) == []
+    said = done.stderr.splitlines()[-1]
+    assert (
+        "skipped" in said and ("OPENTINKER_BROWSER=none" if lacking == "consent" else "Install the package chromium") in said
+    )
+
+
+def test_a_run_of_the_quickstart_needs_no_browser(ready, tmp_path):
+    done = ready.run("quickstart", PATH=bare_path(tmp_path, FOUND))
+    assert done.returncode == 0, done.stderr
+    assert asked(tmp_path) == []

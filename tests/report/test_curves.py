@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from opentinker.report.curves import plot_curves
+from opentinker.report.curves import plot_curves, plot_runs
 
 
 @pytest.fixture
@@ -143,3 +143,35 @@ def test_a_picture_that_cannot_be_written_is_logged(tmp_path, caplog):
         file = plot_curves(rows_of(2), tmp_path / "report" / "a.png", "t")
     assert not file.exists()
     assert "cannot write the curves to " in caplog.text
+
+
+def test_several_runs_have_a_colour_each_and_their_lines_a_dash_each(tmp_path, drawn):
+    runs = {"one": rows_of(5), "two": rows_of(9), "none": []}
+    assert ink(plot_runs(runs, tmp_path / "a.png", "3 runs")) > 500
+    panels = {axes.get_title(): axes for axes in drawn[0].axes}
+    lines = panels["return"].lines
+    assert [(line.get_color(), line.get_linestyle(), len(line.get_xdata())) for line in lines] == [
+        ("C0", "-", 5),
+        ("C1", "-", 9),
+        ("C0", "--", 5),
+        ("C1", "--", 9),
+    ]
+    assert [text.get_text() for text in panels["return"].get_legend().get_texts()] == ["player_0", "player_1"]
+    assert panels["invalid replies"].get_legend() is None
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["one", "two", "none"]
+
+
+def test_matches_and_losses_are_drawn_and_failures_only_where_there_are_some(tmp_path, drawn):
+    rows = [row(n, eval__random__win_rate=0.5, train__learner__loss=1.0, rollout__all__failed=0) for n in range(3)]
+    plot_curves(rows, tmp_path / "a.png", "t")
+    assert [axes.get_title() for axes in drawn[-1].axes] == ["wins against opponents", "loss"]
+    plot_curves([*rows, row(3, rollout__all__failed=2)], tmp_path / "a.png", "t")
+    assert [axes.get_title() for axes in drawn[-1].axes][-1] == "failed episodes"
+
+
+def test_panels_fill_several_lines_and_end_at_eight(tmp_path, drawn):
+    keys = [f"eval/a/{name}" for name in ("win_rate", "draw_rate", "loss_rate", "return_mean", "invalid_rate")]
+    keys += [f"rollout/a/{name}" for name in ("return_mean", "win_rate", "invalid_rate", "entropy")]
+    plot_curves([{"step": n, **dict.fromkeys(keys, 0.5)} for n in range(3)], tmp_path / "a.png", "t")
+    assert len(drawn[0].axes) == 8
+    assert ink(tmp_path / "a.png") > 1000

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from opentinker.report.metrics import rollout_figures
+from opentinker.report.metrics import figure_name, rollout_figures
 from opentinker.types import Completion, Episode, EpisodeStatus, FinishReason, Group, Turn
 
 
@@ -171,3 +171,30 @@ def test_only_empty_replies_have_no_entropy_and_no_negative_nought():
 def test_a_reward_that_is_not_finite_shows():
     figures = rollout_figures([Group("t", (episode({"a": math.nan, "b": 1.0}), GAME_1))])
     assert math.isnan(figures["rollout/a/return_mean"])
+
+
+def test_agents_whose_names_are_no_part_of_a_key_have_figures_of_their_own():
+    """Environments may name their agents only while a game runs; `all` stands for the step, and "/" parts a key."""
+    names = ["all", "team/1", "team%2F1", "%all", "", "%", "ann"]
+    played = episode(dict.fromkeys(names, 1.0), roles={name: name for name in names})
+    figures = rollout_figures([Group("g", (played,))])
+    assert {key for key in figures if key.endswith("/return_mean")} == {
+        "rollout/%all/return_mean",
+        "rollout/team%2F1/return_mean",
+        "rollout/team%252F1/return_mean",
+        "rollout/%25all/return_mean",
+        "rollout/%/return_mean",
+        "rollout/%25/return_mean",
+        "rollout/ann/return_mean",
+    }
+    assert all(len(key.split("/")) == 3 for key in figures)
+    assert figures["rollout/all/episodes"] == 1 and "rollout/all/return_mean" not in figures
+
+
+def test_usual_names_are_their_own():
+    assert [figure_name(name) for name in ("player_0", "worker-3", "Ann Bee", "\u00e4")] == [
+        "player_0",
+        "worker-3",
+        "Ann Bee",
+        "\u00e4",
+    ]

@@ -1,4 +1,6 @@
 import io
+import json
+import logging
 import math
 
 import pytest
@@ -6,7 +8,7 @@ from rich.console import Console
 
 from opentinker.config import load_config
 from opentinker.report import progress as module
-from opentinker.report.progress import LiveProgress
+from opentinker.report.progress import JsonProgress, LiveProgress
 
 CONFIG = load_config(
     {"env": {"id": "x"}, "coordinator": {"id": "y"}, "agents": {"*": {"player": "z"}}, "train": {"steps": 3}},
@@ -91,3 +93,58 @@ def test_an_error_inside_gives_the_terminal_back():
     with pytest.raises(KeyError), LiveProgress(out):
         raise KeyError
     assert out.file.getvalue().endswith("\x1b[?25h")  # the cursor is shown again
+
+
+def test_quiet_says_nothing_of_the_steps(clock):
+    for terminal in (False, True):
+        out = console(terminal)
+        with LiveProgress(out, quiet=True) as progress:
+            progress.warm(1, 1)
+            progress.begin(CONFIG, 0)
+            progress.step({"step": 3})
+        assert out.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("make", [lambda: LiveProgress(console()), lambda: JsonProgress(io.StringIO())])
+def test_a_stop_is_told_on_stderr(make, capsys):
+    make().stopping("step 7")
+    said = capsys.readouterr()
+    assert said.err == "\nfinishing step 7, saving; press again to stop at once\n" and said.out == ""
+
+
+def test_a_stop_that_cannot_be_told_ends_nothing(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(module.sys, "stderr", closed)
+    LiveProgress(console()).stopping("step 7")
+
+
+def test_programs_get_one_json_object_a_line():
+    stream = io.StringIO()
+    progress = JsonProgress(stream)
+    progress.warm(1, 2)
+    progress.begin(CONFIG, 1)
+    progress.step({"step": 2, "a/loss": math.nan, "b\u2028": 0.1 + 0.2})
+    progress.tell("end", run="runs/x")
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    assert [json.loads(line, parse_constant=refuse) for line in stream.getvalue().splitlines()] == [
+        {"event": "warm", "done": 1, "total": 2},
+        {"event": "begin", "run": "run", "done": 1, "steps": 3},
+        {"event": "step", "row": {"step": 2, "a/loss": None, "b\u2028": 0.1 + 0.2}},
+        {"event": "end", "run": "runs/x"},
+    ]
+
+
+def test_a_reader_that_goes_away_ends_nothing_and_is_told_once(caplog):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    progress = JsonProgress(Gone())
+    with caplog.at_level(logging.WARNING):
+        progress.step({"step": 1})
+        progress.step({"step": 2})
+    assert caplog.text.count("nobody reads the progress any more") == 1

@@ -109,19 +109,15 @@ def test_out_of_step_whatever_waits_goes_at_the_next_turn():
     assert batches.seen == [[0, 1]]
 
 
-def test_nothing_is_handed_over_while_held():
-    batches = Batches(in_step=False)
-
-    async def main():
-        batches.room.hold()
-        waiting = [asyncio.create_task(batches.ask(group)) for group in range(2)]
-        await asyncio.sleep(0.01)
-        assert batches.seen == []
-        batches.room.release()
-        await asyncio.wait_for(asyncio.gather(*waiting), 5)
-
-    asyncio.run(main())
-    assert batches.seen == [[0, 1]]
+def test_the_room_says_when_the_last_that_entered_has_left():
+    left = []
+    room = WaitingRoom(lambda requests: None, in_step=True, deserted=lambda: left.append(room.entered))
+    room.enter(2)
+    room.leave()
+    assert left == []
+    room.leave()
+    room.leave(0)
+    assert left == [0]
 
 
 def test_who_never_entered_is_served():

@@ -341,6 +341,8 @@ def test_identical_prompts_are_read_once_and_cached_once(tiny, ask):
     counting = Counting()
     sampler = HFSampler()
     sampler.add("learner", counting, tiny[1], eos_ids=[])
+    ask(sampler, [((5,), SamplingParams(max_tokens=2, seed=0))])  # at first use, what the model can do is tried
+    counting.shapes.clear()
     one = [(PROMPTS[i % 2], SamplingParams(max_tokens=1, seed=i)) for i in range(20)]
     ask(sampler, one)
     assert counting.shapes == [(2, 17)]
@@ -479,9 +481,31 @@ def test_closing_fails_what_waits_and_takes_no_more(make_sampler):
     asyncio.run(main())
 
 
-def test_a_batch_needs_room():
-    with pytest.raises(ConfigError, match="max_batch 0"):
-        HFSampler(max_batch=0)
+def test_an_interrupt_while_the_model_works_leaves_a_sampler_that_can_be_used(tiny, ask):
+    model, tokenizer = build_tiny(3)
+    steps = []
+
+    def interrupt(*_):
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+
+    sampler = HFSampler()
+    sampler.add("learner", model, tokenizer)
+    pair = [(PROMPTS[0], SamplingParams(max_tokens=9, seed=4))]
+    expected = ask(sampler, pair)
+    hook = model.model.embed_tokens.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ask(sampler, pair)
+    hook.remove()
+    sampler.load("learner", tiny[0].state_dict(), 0)
+    assert ask(sampler, pair) == expected
+
+
+@pytest.mark.parametrize(("setting", "message"), [({"max_batch": 0}, "max_batch 0"), ({"kv_cache_mib": -1}, "given: -1")])
+def test_a_batch_needs_room(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        HFSampler(**setting)
 
 
 def test_the_tokens_of_one_batch_are_drawn_from_one_process_wide_generator_never(make_sampler, ask):

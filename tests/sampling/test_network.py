@@ -70,11 +70,6 @@ def test_a_model_that_is_left_in_training_mode_samples_without_dropout():
     assert torch.equal(first, second)
 
 
-def test_context_is_read_off_the_configuration_or_given():
-    assert Network(gpt2()).room([1] * 60) == 4
-    assert Network(gpt2(), context=10).room([1] * 60) == 0
-
-
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [((), "empty"), ((3, 50), "id 50 is none of the model's"), ((-1, 3), "id -1 is none"), ((0, 49), None)],

@@ -94,3 +94,9 @@ def test_ends_of_text_come_from_tokenizer_and_generation_configuration():
     model.generation_config.eos_token_id = [1, 7]
     assert make_served("p", model, tokenizer, 0).reader.eos_ids == {1, 2, 7}
     assert make_served("p", model, tokenizer, 0, eos_ids=[9]).reader.eos_ids == {9}
+
+
+def test_context_is_read_off_the_configuration_or_given():
+    model, tokenizer = build_tiny(1)
+    assert make_served("p", model, tokenizer, 0).room([1] * 1000) == 24
+    assert make_served("p", model, tokenizer, 0, context=10).room([1] * 60) == 0

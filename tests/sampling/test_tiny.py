@@ -46,6 +46,7 @@ def test_what_is_saved_loads_in_hugging_face_layout(tmp_path):
     assert all(torch.equal(expected[name], tensor) for name, tensor in model.state_dict().items())
     assert model.config.max_position_embeddings == CONTEXT
     assert tokenizer.encode("a<|im_end|>") == build_tiny(4)[1].encode("a<|im_end|>")
+    assert len(tokenizer) == model.config.vocab_size == 1 + max(tokenizer.encode("<|endoftext|>\xff") + [258])
     assert tokenizer.chat_template == build_tiny(4)[1].chat_template
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from opentinker.config import TrainConfig
+from opentinker.config import AdapterConfig, TrainConfig
 from opentinker.sampling.tiny import save_tiny
+from opentinker.training.adapters import adapter_shape
 from opentinker.training.bringup import bring_up
 from opentinker.types import Sample
 
@@ -70,6 +71,21 @@ def make_worker(tiny: Path) -> Callable[..., Any]:
     from opentinker.training.worker import PolicyWorker
 
     return lambda **settings: PolicyWorker(str(tiny), TrainConfig(**settings), {})
+
+
+@pytest.fixture(scope="session")
+def make_engine(tiny: Path) -> Callable[..., Any]:
+    """Builds an engine for adapters on the tiny model: (settings of the adapter, settings of training) to (engine, base)."""
+    torch.set_num_threads(1)
+    bring_up()
+    from opentinker.training.lora import Base
+    from opentinker.training.models import load_model, load_tokenizer
+
+    def make(adapter: dict[str, Any], **settings: Any) -> tuple[Any, Any]:
+        base = Base(tiny, TrainConfig(**settings), load_model(tiny), load_tokenizer(tiny))
+        return base.engine(adapter_shape("a", AdapterConfig(**adapter), base.model)), base
+
+    return make
 
 
 @pytest.fixture(scope="session")

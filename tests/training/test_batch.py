@@ -94,7 +94,7 @@ def test_micro_batches_hold_every_row_once_and_keep_the_budget(sample, lengths, 
 
 
 @given(st.integers(0, 20), st.integers(1, 8))
-def test_mini_batches_are_even_and_complete(sample, n, parts):
+def test_p8_mini_batches_are_even_and_complete(sample, n, parts):
     rows = make_rows([sample([1], [index + 1]) for index in range(n)])
     minis = split_mini(rows, parts, list(reversed(range(n))))
     assert [s.token_ids[-1] for mini in minis for s in mini.samples] == list(range(n, 0, -1))

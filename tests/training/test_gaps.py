@@ -122,3 +122,43 @@ def test_6_the_engine_holds_module_optimizer_and_their_settings(make_worker):
     held = {id(p) for group in worker.engine.optimizer.param_groups for p in group["params"]}
     assert held == {id(parameter) for _, parameter in worker.parameters()}
     assert worker.engine.optimizer_config.clip_grad == 1.0
+
+
+def test_7_lora_is_peft_s_model_with_an_adapter_called_default(make_engine, tiny):
+    from peft import PeftModel
+
+    engine, base = make_engine({"rank": 4, "alpha": 6.5, "targets": ["0.self_attn.q_proj"]})
+    module = engine.engine.module
+    assert isinstance(module, PeftModel) and module.get_base_model() is module.base_model.model
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    parameters = dict(module.named_parameters())
+    trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
+    assert trained == {f"{layer}.lora_A.default.weight", f"{layer}.lora_B.default.weight"}
+    frozen = {name.removeprefix("base_model.model.").replace(".base_layer.", ".") for name in parameters.keys() - trained}
+    assert frozen == {name for name, _ in base.model.named_parameters()}
+    assert module.get_submodule(layer).scaling == {"default": 6.5 / 4}
+
+
+def test_8_resharded_parameters_stay_where_they_are(make_engine, sample):
+    from opentinker.training.batch import make_rows
+    from opentinker.training.worker import local
+
+    engine, _ = make_engine({"rank": 4})
+    rows = make_rows([sample([5], [6])])
+
+    def places():
+        engine.rest()
+        return {name: local(parameter).data_ptr() for name, parameter in engine.engine.module.named_parameters()}
+
+    before = places()
+    engine.step(rows, engine.sft, 1e-2)
+    engine.log_probs(rows)
+    assert places() == before
+
+
+def test_9_an_adapter_on_the_output_layer_cannot_be_built(make_engine):
+    from opentinker.sampling.adapters import AdapterShape
+
+    _, base = make_engine({"rank": 4})
+    with pytest.raises(TypeError, match="object layout differs"):
+        base.engine(AdapterShape(4, 8.0, ("lm_head",)))

@@ -198,8 +198,8 @@ def test_updates_leave_torchs_generator_as_it_was(host, sample):
 def test_what_does_not_fit_is_told_before_anything_is_built():
     with pytest.raises(UnknownId, match="did you mean 'vanilla'"):
         make_host({"loss": "vanila"})
-    with pytest.raises(ConfigError, match="policies.learner.adapter"):
-        make_host(learner={"adapter": {"rank": 4}})
+    with pytest.raises(ConfigError, match=r"policies\.learner\.model: 'tinny'"):
+        make_host(learner={"model": "tinny"})
 
 
 def test_context_and_tokenizer_are_the_models(host):

@@ -47,10 +47,25 @@ def test_a_folder_without_a_model_and_a_broken_one_are_told(tmp_path):
         load_model(tmp_path)
 
 
-def test_an_adapter_is_refused_in_words(tmp_path):
-    policy = PolicyConfig(model="tiny", adapter={"rank": 4})
-    with pytest.raises(ConfigError, match="policies.a.adapter: LoRA adapters are not supported in this version"):
-        model_folder("a", policy, 0, tmp_path)
+def test_adapters_share_a_tiny_base_that_follows_the_runs_seed_or_their_own(tmp_path):
+    def weights(name, run_seed, own_seed=None):
+        policy = PolicyConfig(model="tiny", seed=own_seed, adapter={"rank": 4})
+        folder = model_folder(name, policy, run_seed, tmp_path)
+        return folder, load_model(folder).get_input_embeddings().weight
+
+    (folder, first), (other, second), (_, another_run), (_, own) = (
+        weights(*key) for key in (("a", 1), ("b", 1), ("a", 2), ("a", 1, 5))
+    )
+    assert folder == other and torch.equal(first, second)
+    assert not torch.equal(first, another_run) and not torch.equal(first, own)
+    full = load_model(model_folder("a", PolicyConfig(model="tiny", seed=5), 1, tmp_path)).get_input_embeddings().weight
+    assert torch.equal(own, full)
+
+
+def test_an_adapters_folder_is_no_model_and_says_what_to_do(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="an adapter without its base; export it with --form merged"):
+        model_folder("a", PolicyConfig(model=str(tmp_path)), 0, tmp_path)
 
 
 def test_dropout_is_turned_off_wherever_the_configuration_has_it(tiny, tmp_path):

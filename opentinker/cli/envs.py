@@ -1,0 +1,42 @@
+"""`opentinker envs list` and `opentinker envs check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from opentinker.cli.app import app, key_values, out
+
+envs_app = typer.Typer(help="Environments: what there is, and whether yours is sound.", no_args_is_help=True)
+app.add_typer(envs_app, name="envs")
+
+
+@envs_app.command("list")
+def envs_list() -> None:
+    """List our own environments and the families that others bring."""
+    from opentinker.envs import env_ids
+
+    for id in env_ids():
+        out.print(id, markup=False)
+    out.print("gymnasium/ID        any registered Gymnasium environment, e.g. gymnasium/FrozenLake-v1", markup=False)
+    out.print("pettingzoo/FAMILY/ID  e.g. pettingzoo/classic/tictactoe_v3", markup=False)
+    out.print("package.module:Class  your own", markup=False)
+
+
+@envs_app.command("check")
+def envs_check(
+    id: Annotated[str, typer.Argument(help="An environment id.")],
+    kwargs: Annotated[list[str] | None, typer.Argument(help="key=value for its constructor.")] = None,
+    render: Annotated[str | None, typer.Option(help="package.module:function, observation to text.")] = None,
+    parse: Annotated[str | None, typer.Option(help="package.module:function, text to action.")] = None,
+) -> None:
+    """Check an environment against the contract: API, seeds, text both ways. Exit code 1 if something is found."""
+    from opentinker.envs import check_env
+
+    findings = check_env(id, kwargs=key_values(kwargs or []), render=render, parse=parse)
+    for finding in findings:
+        out.print(f"{finding.rule}: {finding.message}", markup=False)
+    out.print(f"{id}: {'sound' if not findings else f'{len(findings)} finding(s)'}", markup=False)
+    if findings:
+        raise typer.Exit(1)

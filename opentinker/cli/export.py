@@ -1,0 +1,38 @@
+"""`opentinker export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opentinker.cli.app import app, out
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run's folder or name; RUN@STEP, @latest, @best or @ema for other weights.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write; missing or empty.")],
+    policy: Annotated[str | None, typer.Option("--policy", help="Which policy, where the run has several.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--form", help="hf: all weights. merged (default under LoRA) or peft: an adapter.")
+    ] = None,
+    ema: Annotated[bool, typer.Option("--ema", help="The averaged weights.")] = False,
+) -> None:
+    """Write a policy of RUN as a folder that transformers or PEFT load."""
+    from opentinker.collector import paused_collector
+    from opentinker.reading import parse_run_ref, read_config
+
+    ref = parse_run_ref(run)
+    config, checkpoint = read_config(ref.path), ref.load()
+    with paused_collector():
+        from opentinker.training.export import export_policy
+
+    written = export_policy(config, checkpoint, folder, policy=policy, form=form, ema=ema or ref.ema)
+    out.print(f"{folder}: step {checkpoint.step} as {written}")
+    if written == "peft":
+        out.print(f'load:  PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), "{folder}")')
+        out.print(f"       BASE stands in {folder / 'adapter_config.json'}")
+    else:
+        out.print(f'load:  AutoModelForCausalLM.from_pretrained("{folder}"), or `model: {folder}` in a configuration')

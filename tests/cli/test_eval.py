@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from opentinker.cli import main
+from opentinker.report.record import episode_from_json
+
+saved = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "fixtures" / "saved.py")))
+
+
+def run(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return saved.save_run(tmp_path / "runs" / "kuhn", steps=(0, 5))
+
+
+def test_people_get_a_table(folder, capsys):
+    assert run("eval", "kuhn", "--against", "random", "--against", "kuhn@0", "--games", "3") == 0
+    said = capsys.readouterr().out
+    assert "runs/kuhn at step 5, latest weights, 3 games a seat, seed 3" in said
+    lines = said.splitlines()
+    assert lines[1].split() == ["against", "seat", "games", "win", "draw", "loss", "return", "invalid", "length"]
+    rows = [line.split()[:3] for line in lines if line.startswith(("random", "kuhn@0"))]
+    assert rows == [
+        [label, *rest] for label in ("random", "kuhn@0") for rest in (["player_0", "3"], ["player_1", "3"], ["all", "6"])
+    ]
+    assert max(map(len, lines)) < 120 and "evaluations/step-000005-" in said
+
+
+def test_machines_get_one_json_object_and_nothing_else(folder, capsys, tmp_path):
+    assert run("eval", "kuhn@5", "--against", "random", "--json", "--out", str(tmp_path / "out.json"), "--seed", "9") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert found == json.loads((tmp_path / "out.json").read_text())
+    (figures, games) = sorted((folder / "evaluations").iterdir())
+    assert json.loads(figures.read_text()) == found
+    assert [episode_from_json(json.loads(line)).env for line in games.read_text().splitlines()] == ["kuhn_poker"] * 8
+    assert (found["step"], found["seed"], found["games_per_seat"], found["env"]) == (5, 9, 4, "kuhn_poker")
+    overall = found["opponents"]["random"]["overall"]
+    assert overall["games"] == 8 and overall["win"]["count"] + overall["draw"]["count"] + overall["loss"]["count"] == 8
+    assert set(overall["return"]) == {"mean", "low", "high"} and set(found["opponents"]["random"]["seats"]) == {
+        "player_0",
+        "player_1",
+    }
+
+
+def test_without_an_opponent_everybody_plays_its_own_seat(folder, capsys):
+    assert run("eval", "runs/kuhn", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)["opponents"]) == ["self"]
+
+
+def test_a_folder_that_cannot_be_written_costs_no_figures(folder, capsys, caplog, monkeypatch):
+    (folder / "evaluations").write_text("in the way")
+    assert run("eval", "kuhn", "--games", "1", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["games_per_seat"] == 1
+    assert "nothing is written into the run's folder" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["kuhm"], "unknown run 'kuhm'; did you mean 'kuhn'"),
+        (["kuhn@3"], "no checkpoint of step 3; it has 0, 5"),
+        (["kuhn@first"], "'first' names no version"),
+        (["kuhn@best"], "keep_best"),
+        (["kuhn", "--against", "nobody"], "unknown opponent 'nobody'"),
+        (["kuhn", "--against", "kuhn@7"], "no checkpoint of step 7"),
+        (["kuhn", "--games", "0"], "games"),
+    ],
+)
+def test_bad_input_is_exit_code_2_and_writes_nothing(folder, capsys, arguments, message):
+    assert run("eval", *arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err and "Traceback" not in said.err and said.out == ""
+    assert not (folder / "evaluations").exists()
