@@ -18,9 +18,9 @@ from opentinker.league.behaviour import Probe
 from opentinker.league.exploitability import IterateAverage, exploitability
 from opentinker.league.match import Match, Opponent, check_match, play_match
 from opentinker.league.tally import METHOD
-from opentinker.reading import RunRef, parse_run_ref, read_config
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, brief, run_async
+from opentinker.runs.reading import RunRef, parse_run_ref, read_config
 from opentinker.saved import SELF, Opponents, look_up, open_run, stamped
 from opentinker.types import AgentID, EpisodeStatus
 

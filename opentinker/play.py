@@ -15,9 +15,9 @@ from opentinker.config import RunConfig
 from opentinker.errors import ConfigError, RolloutFailed, UnknownId
 from opentinker.human import HumanSeat, WatchedSeat, printable
 from opentinker.league.match import Opponent
-from opentinker.reading import RunRef, parse_run_ref, read_config
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, brief, run_async
+from opentinker.runs.reading import RunRef, parse_run_ref, read_config
 from opentinker.saved import SELF, Opponents, look_up, open_run, stamped
 from opentinker.seeding import Key
 from opentinker.types import AgentID, Episode, EpisodeStatus, Seat

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from opentinker.config import RunConfig
 from opentinker.errors import UnknownId
-from opentinker.reading import RunRef, find_run, read_config, read_metrics
 from opentinker.report.record import episode_from_json
 from opentinker.report.runs import PLACES, json_line, lines_of
+from opentinker.runs.reading import RunRef, find_run, read_config, read_metrics
 from opentinker.types import Episode
 
 Row = dict[str, Any]

@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from opentinker.checkpoints import Checkpoint
 from opentinker.collector import paused_collector, rare_collections
 from opentinker.config import RunConfig, load_config
 from opentinker.credit import make_credit
@@ -20,13 +19,14 @@ from opentinker.credit.shaping import form_penalty, legal_entropy
 from opentinker.envs.registry import prepare
 from opentinker.errors import ConfigError, Interrupted, RolloutFailed, WriteFailed
 from opentinker.evaluate import Evaluator, check_opponents
-from opentinker.folder import RunFolder
 from opentinker.players import check_player, make_player
 from opentinker.report.curves import plot_curves
 from opentinker.report.metrics import rollout_figures
 from opentinker.report.record import episode_to_json
 from opentinker.result import RunResult
 from opentinker.rollout import Rollout, run_async
+from opentinker.runs.checkpoints import Checkpoint
+from opentinker.runs.folder import RunFolder
 from opentinker.samples import to_samples
 from opentinker.scheduler.client import LocalScheduler
 from opentinker.signals import StopRequest

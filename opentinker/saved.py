@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentinker.cast import Cast
-from opentinker.checkpoints import CheckpointStore
 from opentinker.collector import paused_collector
 from opentinker.config import RunConfig
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
 from opentinker.league.match import Opponent, scripted
 from opentinker.players import PLAYERS, ScriptedPlayer, check_player, make_player
-from opentinker.reading import RunRef, parse_run_ref, read_config
+from opentinker.runs.checkpoints import CheckpointStore
+from opentinker.runs.reading import RunRef, parse_run_ref, read_config
 from opentinker.types import AgentID
 
 if TYPE_CHECKING:

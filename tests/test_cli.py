@@ -135,8 +135,8 @@ def test_a_run_folder_of_another_version(file, capsys):
 
 
 def test_a_full_disk_at_a_checkpoint_is_exit_code_1_and_one_line(file, capsys, monkeypatch):
-    from opentinker import checkpoints
     from opentinker.errors import CheckpointError
+    from opentinker.runs import checkpoints
 
     real = checkpoints.write_synced
 
@@ -159,7 +159,7 @@ def test_a_full_disk_at_a_checkpoint_is_exit_code_1_and_one_line(file, capsys, m
 
 
 def test_any_other_fault_of_the_system_is_exit_code_1_and_one_line(file, capsys, monkeypatch):
-    from opentinker.folder import RunFolder
+    from opentinker.runs.folder import RunFolder
 
     def full(self, row):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -11,7 +11,7 @@ import pytest
 
 from opentinker.errors import CheckpointError, ConfigError, WriteFailed
 from opentinker.run import Silent, train
-from opentinker.status import read_status
+from opentinker.runs.status import read_status
 
 CONFIG = {
     "name": "run",

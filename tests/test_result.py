@@ -5,10 +5,10 @@ import json
 import pytest
 
 import opentinker
-from opentinker.checkpoints import CheckpointStore
 from opentinker.config import dump_yaml, load_config
 from opentinker.errors import CheckpointError, UnknownId
 from opentinker.report.record import episode_to_json
+from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.testing import play_game
 
 ROWS = [{"step": 0, "time_s": 1.5}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]

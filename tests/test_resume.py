@@ -43,7 +43,7 @@ CONFIG = {
     "evaluate": {"every": 1, "metrics": ["exploitability"]},
 }
 
-HOST, STATE, STORE = "opentinker.training.host:LocalHost.", "opentinker.training.state:", "opentinker.checkpoints:"
+HOST, STATE, STORE = "opentinker.training.host:LocalHost.", "opentinker.training.state:", "opentinker.runs.checkpoints:"
 INSTANTS = [
     ("warm start", Instant(HOST + "fit", 1, "after")),
     ("first reply of the run", Instant("opentinker.seats:PolicySeat.decide", 40, "before")),
@@ -53,8 +53,8 @@ INSTANTS = [
     ("update of step 1, one of two policies", Instant(HOST + "update", 1, "after")),
     ("update of step 3, before", Instant(HOST + "update", 5, "before")),
     ("update of step 4, after", Instant(HOST + "update", 8, "after")),
-    ("metrics of step 3 written", Instant("opentinker.folder:RunFolder.write_metrics", 4, "after")),
-    ("episodes of step 3 written", Instant("opentinker.folder:RunFolder.write_episodes", 3, "after")),
+    ("metrics of step 3 written", Instant("opentinker.runs.folder:RunFolder.write_metrics", 4, "after")),
+    ("episodes of step 3 written", Instant("opentinker.runs.folder:RunFolder.write_episodes", 3, "after")),
     ("checkpoint 0: first policy saved", Instant(HOST + "save", 1, "after")),
     ("checkpoint 2: before the first policy", Instant(HOST + "save", 3, "before")),
     ("checkpoint 2: second policy saved", Instant(HOST + "save", 4, "after")),

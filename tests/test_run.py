@@ -12,10 +12,10 @@ import pytest
 
 from opentinker.config import load_config
 from opentinker.errors import ConfigError, Interrupted, RolloutFailed, RunExists
-from opentinker.folder import parse_run_ref
 from opentinker.report.record import episode_from_json
 from opentinker.run import train
-from opentinker.status import read_status
+from opentinker.runs.folder import parse_run_ref
+from opentinker.runs.status import read_status
 
 BASE = {
     "name": "run",

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from opentinker.checkpoints import CheckpointStore
 from opentinker.config import load_config
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
 from opentinker.players import random_legal
-from opentinker.reading import RunRef, parse_run_ref
+from opentinker.runs.checkpoints import CheckpointStore
+from opentinker.runs.reading import RunRef, parse_run_ref
 from opentinker.saved import Opponents, look_up, open_run, stamped
 from opentinker.training import serve
 

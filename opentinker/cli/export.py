@@ -22,7 +22,7 @@ def export(
 ) -> None:
     """Write a policy of RUN as a folder that transformers or PEFT load."""
     from opentinker.collector import paused_collector
-    from opentinker.reading import parse_run_ref, read_config
+    from opentinker.runs.reading import parse_run_ref, read_config
 
     ref = parse_run_ref(run)
     config, checkpoint = read_config(ref.path), ref.load()

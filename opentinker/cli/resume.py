@@ -30,8 +30,8 @@ def resume(
 
 def _configuration(run: str, overrides: list[str]) -> RunConfig:
     from opentinker.config import load_config
-    from opentinker.folder import find_run
-    from opentinker.reading import read_config
+    from opentinker.runs.folder import find_run
+    from opentinker.runs.reading import read_config
 
     folder = find_run(run).resolve()
     held = read_config(folder)

@@ -11,7 +11,7 @@ from opentinker.cli.app import app, out
 from opentinker.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentinker.listing import RunSummary
+    from opentinker.runs.listing import RunSummary
 
 
 @app.command()
@@ -26,7 +26,7 @@ def runs(
     import json as text
     from dataclasses import asdict
 
-    from opentinker.listing import list_runs
+    from opentinker.runs.listing import list_runs
 
     try:
         found = list_runs(folder)
@@ -48,7 +48,7 @@ def runs(
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
-    from opentinker.checkpoints import megabytes
+    from opentinker.runs.checkpoints import megabytes
 
     step = f"{'-' if run.step is None else run.step}/{'?' if run.steps is None else run.steps}"
     figure = "" if run.value is None else f"{run.figure.removeprefix('eval/').removeprefix('rollout/')} {run.value:.4g}"

@@ -23,10 +23,10 @@ def show(
 
     The page is one file that needs no network. Several runs are drawn over each other.
     """
-    from opentinker.folder import find_run
     from opentinker.report.curves import plot_runs
     from opentinker.report.page import write_page
     from opentinker.report.runs import read_runs
+    from opentinker.runs.folder import find_run
 
     paths = [find_run(run) for run in runs]
     records = read_runs(paths)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from opentinker.types import AgentID, Episode, EpisodeStatus, FinishReason, Group, Turn
 
@@ -51,12 +49,6 @@ def figure_name(role: str) -> str:
     if role in ("all", ""):
         return f"%{role}"
     return role.replace("%", "%25").replace("/", "%2F")
-
-
-def finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row as JSON can hold it: a figure that is no finite number is None."""
-    infinite = [key for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
-    return {**row, **dict.fromkeys(infinite)}
 
 
 def _turns(episodes: Iterable[Episode]) -> Iterable[Turn]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from opentinker.config import RunConfig
-from opentinker.report.metrics import finite
+from opentinker.runs.reading import finite
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from opentinker.config import parse_yaml
 from opentinker.errors import ConfigError
-from opentinker.status import Status, is_held, read_status
+from opentinker.runs.status import Status, is_held, read_status
 
 PLACES = (("training", "episodes"), ("play", "play"), ("evaluation", "evaluations"))
 """Where episodes lie, and what they are called for it."""

@@ -16,7 +16,7 @@ class Instant:
     """An instant in a process's life: a call of a function.
 
     Attributes:
-        target: `module:attribute` as the caller looks it up, e.g. `opentinker.checkpoints:os.rename`.
+        target: `module:attribute` as the caller looks it up, e.g. `opentinker.runs.checkpoints:os.rename`.
         nth: which call of it, from 1.
         when: before the call, after it returned, or `torn`: after it returned, with the file its last path argument names
             cut in half, as if the disk had got only so far.
@@ -67,7 +67,7 @@ def train_until(config: Mapping[str, Any], overrides: Sequence[str], instant: In
 
 
 def _count_saves() -> list[int]:
-    from opentinker.checkpoints import CheckpointStore
+    from opentinker.runs.checkpoints import CheckpointStore
 
     count = [0]
     original = CheckpointStore.save

@@ -21,9 +21,9 @@ from typing import Literal, get_args
 
 from transformers import PreTrainedModel
 
-from opentinker.checkpoints import Checkpoint
 from opentinker.config import PolicyConfig, RunConfig
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
+from opentinker.runs.checkpoints import Checkpoint
 from opentinker.training import state
 from opentinker.training.adapters import merge, write_peft
 from opentinker.training.bringup import quiet

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from opentinker.checkpoints import CheckpointStore
 from opentinker.cli import main
 from opentinker.config import dump_yaml, load_config
+from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.sampling.tiny import build_tokenizer
 from opentinker.training import state
 from opentinker.training.adapters import describe, fingerprint, initial_tensors

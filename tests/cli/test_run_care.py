@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from opentinker.changes import read_changes
 from opentinker.cli import main
 from opentinker.config import load_config
-from opentinker.folder import read_metrics
-from opentinker.status import read_status
+from opentinker.runs.changes import read_changes
+from opentinker.runs.folder import read_metrics
+from opentinker.runs.status import read_status
 
 CONFIG = {
     "name": "run",

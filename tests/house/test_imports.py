@@ -13,17 +13,17 @@ LAYERS = (
     ("envs",),
     ("coordinators",),
     ("players", "perfect", "formats", "encoding", "render", "dialogue", "seats", "human", "sampling", "credit", "samples"),
-    ("cast", "pool", "rollout"),
+    ("cast", "pool", "rollout", "runs"),
     ("training",),
     ("league",),
-    ("report", "status"),
-    ("best", "changes", "reading", "folder", "listing", "saved", "signals", "evaluate", "play", "result", "run"),
+    ("report",),
+    ("saved", "signals", "evaluate", "play", "result", "run"),
     ("service", "cli", "__main__"),
     ("testing",),
 )
 """A part imports its own layer and those above it in this list."""
 
-ASIDE = ("config", "scheduler", "checkpoints")
+ASIDE = ("config", "scheduler")
 """They import the first layer and themselves; `rollout` and what follows may import them."""
 
 ROOMS = {"verl": ("training",), "ray": ("training", "scheduler")}
@@ -98,7 +98,7 @@ def test_the_walk_sees_the_linked_folders():
         ("opentinker.coordinators.base", "from opentinker.envs.handle import EnvHandle"),
         ("opentinker.rollout", "import opentinker.config"),
         ("opentinker.training.host", "import verl, ray, torch"),
-        ("opentinker.folder", "from opentinker import __version__"),
+        ("opentinker.runs.folder", "from opentinker import __version__"),
         ("opentinker.scheduler.client", "from opentinker.scheduler.state import State"),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from opentinker.checkpoints import CheckpointStore
 from opentinker.config import RunConfig
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
+from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.training.export import export_policy
 from opentinker.training.host import LocalHost
 from opentinker.types import PolicyRef

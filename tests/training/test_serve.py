@@ -101,8 +101,8 @@ print([name for name in ("verl", "ray") if name in sys.modules])
 
 
 def test_adapters_are_served_on_one_base_whatever_the_seed_of_the_games(tmp_path):
-    from opentinker.checkpoints import CheckpointStore
     from opentinker.config import RunConfig
+    from opentinker.runs.checkpoints import CheckpointStore
     from opentinker.training.host import LocalHost
 
     lora = {"model": "tiny", "adapter": {"rank": 4}}
