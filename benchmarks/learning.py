@@ -19,7 +19,16 @@ from typing import Any
 from opentinker.run import train
 
 ROOT = Path(__file__).parents[1]
-SHOWN = ("eval/exploitability/last", "eval/exploitability/average", "eval/exploitability/ema", "eval/invalid_mass/ema")
+SHOWN = (
+    "eval/exploitability/last",
+    "eval/exploitability/average",
+    "eval/exploitability/ema",
+    "eval/invalid_mass/ema",
+    "eval/random/loss_rate",
+    "eval/minimax/draw_rate",
+    "eval/random/invalid_rate",
+    "eval/minimax/invalid_rate",
+)
 
 
 def measure(config: str, seed: int, runs: str, overrides: list[str]) -> dict[str, Any]:
@@ -29,6 +38,8 @@ def measure(config: str, seed: int, runs: str, overrides: list[str]) -> dict[str
     result = train(ROOT / "configs" / f"{config}.yaml", *given, resume=True)
     last = result.rows[-1]
     keys = [key for key in SHOWN if key in last] or [key for key in last if key.endswith("/return_mean")]
+    if alone := [key for key in keys if key.startswith("eval/self/")]:
+        keys = alone  # held-out games rather than those of the training
     return {"seed": seed, "seconds": last["time_s"], **{key: last[key] for key in keys}, "rows": result.rows}
 
 
