@@ -1,0 +1,1 @@
+"""Runs on disk: their folders, checkpoints and state, found, listed and taken up again."""
