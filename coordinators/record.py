@@ -130,6 +130,8 @@ class Record:
         self._closed = True
         players = self._players
         if status is None:
+            if players and not error and not any(player.ended or player.out for player in players.values()):
+                log_failure(self.describe("the script returned, and nobody's game was over: call table.end for each agent"))
             cut = any(player.truncated for player in players.values())
             status = EpisodeStatus.TRUNCATED if cut else EpisodeStatus.TERMINATED
         final_prompts: dict[AgentID, tuple[int, ...]] = {}

@@ -291,6 +291,10 @@ def run_async(main: Callable[[], Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        running = False
+    else:
+        running = True
+    if not running:  # outside of the handler: what main() raises must not seem to follow from it
         return asyncio.run(main())
     from threading import Thread
 

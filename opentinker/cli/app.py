@@ -28,9 +28,18 @@ app = typer.Typer(
 out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from opentinker import __version__
+
+        out.print(f"opentinker {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug logging.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if debug:

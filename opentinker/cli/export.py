@@ -12,7 +12,9 @@ from opentinker.cli.app import app, out
 
 @app.command()
 def export(
-    run: Annotated[str, typer.Argument(help="A run's folder or name; RUN@STEP, @latest, @best or @ema for other weights.")],
+    run: Annotated[
+        str, typer.Argument(help="A run's folder or name; RUN@STEP, @latest, @best or @ema.", metavar="RUN")
+    ],
     folder: Annotated[Path, typer.Argument(help="Where to write; missing or empty.")],
     policy: Annotated[str | None, typer.Option("--policy", help="Which policy, where the run has several.")] = None,
     form: Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's folder, or its name below runs/.")],
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name below runs/.", metavar="RUN")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key.path=value: what may change, e.g. train.steps.")] = None,
     json: Json = False,
     quiet: Quiet = False,

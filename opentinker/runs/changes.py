@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opentinker.runs.checkpoints import write_synced
 from opentinker.config import RunConfig
 from opentinker.errors import ConfigError
+from opentinker.runs.checkpoints import write_synced
 
 FILE = "config_changes.jsonl"
 

@@ -14,17 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from opentinker.config import RunConfig, dump_yaml
+from opentinker.errors import ConfigError, OpenTinkerError, RunExists, WriteFailed
 from opentinker.runs import changes
 from opentinker.runs.best import Best
 from opentinker.runs.checkpoints import CheckpointStore, no_room, write_synced
-from opentinker.config import RunConfig, dump_yaml
-from opentinker.errors import ConfigError, OpenTinkerError, RunExists, WriteFailed
 from opentinker.runs.reading import RunRef as RunRef
 from opentinker.runs.reading import find_run as find_run
-from opentinker.runs.reading import metric_lines, read_config
+from opentinker.runs.reading import finite, metric_lines, read_config
 from opentinker.runs.reading import parse_run_ref as parse_run_ref
 from opentinker.runs.reading import read_metrics as read_metrics
-from opentinker.runs.reading import finite
 from opentinker.runs.status import LOCK, StatusFile, hold, refuse_held
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opentinker.runs.best import Best
-from opentinker.runs.checkpoints import Checkpoint, CheckpointStore
 from opentinker.config import RunConfig, load_config
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
+from opentinker.runs.best import Best
+from opentinker.runs.checkpoints import Checkpoint, CheckpointStore
 
 log = logging.getLogger(__name__)
 

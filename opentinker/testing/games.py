@@ -7,6 +7,7 @@ from typing import Any
 
 from opentinker.coordinators import Coordinator, Table, make_coordinator, play_episode
 from opentinker.envs import open_env
+from opentinker.errors import ConfigError
 from opentinker.rollout import run_async
 from opentinker.testing.seats import FunctionSeat
 from opentinker.types import ActionText, AgentID, Episode
@@ -37,13 +38,14 @@ def play_game(
         its `error`.
 
     Raises:
-        UnknownId, ConfigError: as `make_env` and `make_coordinator`.
+        UnknownId, ConfigError: as `make_env` and `make_coordinator`, or an agent has no function.
         EnvError: the environment's constructor raised.
-        KeyError: an agent has no function.
     """
     script = make_coordinator(coordinator) if isinstance(coordinator, str) else coordinator
 
     def seat(agent: AgentID) -> FunctionSeat:
+        if isinstance(answer, Mapping) and agent not in answer:
+            raise ConfigError(f"agent {agent!r} has no function: `answer` has {sorted(answer)}; add one for it")
         return FunctionSeat(agent, answer[agent] if isinstance(answer, Mapping) else answer)
 
     async def play() -> Episode:

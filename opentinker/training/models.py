@@ -68,7 +68,7 @@ def _from_hub(name: str, model: str) -> Path:
     offline = os.environ.get("HF_HUB_OFFLINE", "1").lower() not in ("0", "false", "no", "off", "")
     hint = " Did you mean 'tiny'?" if difflib.get_close_matches(model, [TINY]) else ""
     given = f"policies.{name}.model: {model!r} is neither 'tiny' nor a local folder"
-    if not _HUB_ID.match(model):
+    if not _HUB_ID.match(model) or model.startswith((".", "~")):
         raise ConfigError(f"{given}.{hint}")
     try:
         return Path(snapshot_download(model, local_files_only=offline))

@@ -528,3 +528,19 @@ def test_one_coordinator_plays_many_episodes_at_once(seated):
         return await asyncio.gather(*[play_episode(coordinator, at.env, at.table) for at in tables])
 
     assert [(episode.member, len(episode.turns)) for episode in asyncio.run(main())] == [(member, 6) for member in range(8)]
+
+
+def test_a_script_that_ends_nobodys_game_is_named_in_the_log(caplog):
+    from opentinker.testing import play_game
+
+    class Forgetful(Coordinator):
+        def agents(self, env):
+            return ["agent"]
+
+        async def play(self, env, table):
+            observation, _ = await env.reset(table.seed)
+            await table.ask("agent", observation)
+
+    episode = play_game("bandit", Forgetful(), lambda *asked: "a")
+    assert episode.status is EpisodeStatus.TERMINATED
+    assert "nobody's game was over: call table.end for each agent" in caplog.text

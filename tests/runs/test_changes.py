@@ -2,9 +2,20 @@ import json
 
 import pytest
 
-from opentinker.runs.changes import FREE, MACHINE, SCHEDULES, Change, changes, consequences, cut, read_changes, record, refuse
 from opentinker.config import load_config
 from opentinker.errors import ConfigError
+from opentinker.runs.changes import (
+    FREE,
+    MACHINE,
+    SCHEDULES,
+    Change,
+    changes,
+    consequences,
+    cut,
+    read_changes,
+    record,
+    refuse,
+)
 
 
 def config(*overrides, lr=1e-3):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
+from opentinker.errors import CheckpointError
 from opentinker.runs import checkpoints as module
 from opentinker.runs.checkpoints import FORMAT, MANIFEST, STATE, CheckpointStore, write_synced
-from opentinker.errors import CheckpointError
 
 
 class Killed(BaseException):

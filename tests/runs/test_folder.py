@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from opentinker.runs import folder as module
-from opentinker.runs import status
 from opentinker.config import load_config
 from opentinker.errors import ConfigError, RunExists, WriteFailed
+from opentinker.runs import folder as module
+from opentinker.runs import status
 from opentinker.runs.folder import FORMAT, RunFolder, read_metrics
 
 

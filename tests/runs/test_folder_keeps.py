@@ -5,11 +5,11 @@ import os
 
 import pytest
 
+from opentinker.config import load_config
+from opentinker.errors import ConfigError
 from opentinker.runs import checkpoints, status
 from opentinker.runs import folder as module
 from opentinker.runs.changes import read_changes
-from opentinker.config import load_config
-from opentinker.errors import ConfigError
 from opentinker.runs.folder import RunFolder, parse_run_ref
 
 

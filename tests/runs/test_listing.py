@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from opentinker.runs import listing, status
 from opentinker.config import load_config
+from opentinker.runs import listing, status
 from opentinker.runs.folder import RunFolder
 from opentinker.runs.listing import key_figure, list_runs
 

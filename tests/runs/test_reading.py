@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.config import load_config
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
+from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.runs.folder import RunFolder
 from opentinker.runs.reading import RunRef, find_run, parse_run_ref
 

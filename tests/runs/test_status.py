@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from opentinker.runs import status as module
 from opentinker.errors import ConfigError, Interrupted
+from opentinker.runs import status as module
 from opentinker.runs.status import StatusFile, hold, is_held, read_status
 
 

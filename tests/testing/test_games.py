@@ -28,3 +28,5 @@ def test_what_cannot_be_played_is_said():
         play_game("bandid", "solo", lambda *asked: "a")
     with pytest.raises(ConfigError, match="use coordinator 'turns'"):
         play_game("kuhn_poker", "solo", lambda *asked: "bet")
+    with pytest.raises(ConfigError, match=r"agent 'player_1' has no function: `answer` has \['player_0'\]"):
+        play_game("kuhn_poker", "turns", {"player_0": lambda *asked: "p"})
