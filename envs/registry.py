@@ -112,6 +112,12 @@ def env_ids(family: str | None = None) -> list[str]:
     return [f"{family}/{name}" for name in _FAMILIES[family].names()]
 
 
+def canonical_id(id: str) -> str:
+    """The one spelling of an id that may be written in several, for comparisons: with the version that it stands for."""
+    family, slash, rest = id.partition("/")
+    return f"{family}/{_FAMILIES[family].canonical(rest)}" if slash and family in _FAMILIES else id
+
+
 def is_builtin(id: str) -> bool:
     """Whether an environment comes with this package; those never block."""
     return id in _BUILTIN

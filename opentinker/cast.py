@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from opentinker.config import RunConfig, SeatConfig, Window
+from opentinker.envs import EnvHandle
 from opentinker.errors import ConfigError
-from opentinker.players import ScriptedPlayer, Situation, check_player, make_player
+from opentinker.players import ScriptedPlayer, Situation, check_action, check_player, make_player
 from opentinker.render import Renderer, make_renderer
 from opentinker.seats import InvalidRule, PolicySeat, ScriptedSeat
 from opentinker.seeding import Key
@@ -29,6 +30,8 @@ MOST_ACTIONS = 64
 
 
 LATEST = "latest"
+_OWN_ACTIONS = ("solo", "turns", "simultaneous")
+"""Coordinators that ask for the environment's own actions and for nothing else."""
 
 
 class PacedSampler(Sampler, Pace, Protocol):
@@ -89,6 +92,22 @@ class Cast:
         raise ConfigError(
             f"agent {agent!r} of {self.config.env.id!r} has no seat: `agents` has {sorted(agents)}; add it or a glob"
         )
+
+    def check_action(self, agent: str, env: EnvHandle, player: ScriptedPlayer | None = None) -> None:
+        """Refuses a script that never has a legal action in an agent's seat, as far as that can be known before a game.
+
+        Args:
+            agent: whose seat it is.
+            env: one of the environments.
+            player: None: who sits there by the configuration, if it is a script.
+
+        Raises:
+            ConfigError: `always:ACTION` with no action of the agent's.
+        """
+        own = self.seat_config(agent).player
+        found = player if player is not None or own is None else self._players[own]
+        if found is not None and self.config.coordinator.id in _OWN_ACTIONS and agent in env.possible_agents:
+            check_action(found, agent, env.codec(agent))
 
     def policy_of(self, agent: str) -> PolicyRef | None:
         """The policy in an agent's seat; None for scripted ones."""

@@ -19,7 +19,7 @@ from opentinker.league.exploitability import IterateAverage, exploitability
 from opentinker.league.match import Match, Opponent, check_match, play_match
 from opentinker.league.tally import METHOD
 from opentinker.report.record import episode_to_json
-from opentinker.rollout import Rollout, brief, run_async
+from opentinker.rollout import Rollout, at_least_one, brief, run_async
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
 from opentinker.saved import SELF, Opponents, look_up, open_run, stamped
 from opentinker.types import AgentID, EpisodeStatus
@@ -82,7 +82,7 @@ class Evaluator:
             opponents = Opponents(config, cast, agents, host.sampler)
             made = tuple(opponents.make(text) for text in dict.fromkeys(config.evaluate.opponents))
             for opponent in made:
-                check_match(cast, agents, opponent)
+                check_match(cast, agents, opponent, env)
             games = Games(rollout, cast, tuple(agents), made)
         if "exploitability" not in config.evaluate.metrics:
             return cls(config, games=games)
@@ -235,12 +235,13 @@ def evaluate_run(
 
     Raises:
         UnknownId: no such run, or no such opponent.
-        ConfigError: an opponent that cannot play this game, or a checkpoint that is not there.
+        ConfigError: an opponent that cannot play this game, a checkpoint that is not there, or fewer games than one.
         CheckpointError: a checkpoint that cannot be used.
         RolloutFailed: not one game against an opponent could be played to its end.
     """
     ref = parse_run_ref(str(run), runs_dir)
     config = read_config(ref.path)
+    count = at_least_one("games", config.evaluate.games if games is None else games)
     own = {"seed": config.seed if seed is None else seed, "runs_dir": str(ref.path.parent)}
     config = config.model_copy(update=own)
     texts = list(dict.fromkeys(against)) or [SELF]
@@ -248,7 +249,7 @@ def evaluate_run(
         if text != SELF:
             look_up(text, config)
     return run_async(  # type: ignore[no-any-return]
-        lambda: _evaluate(ref, config, texts, games or config.evaluate.games)
+        lambda: _evaluate(ref, config, texts, count)
     )
 
 
@@ -256,11 +257,11 @@ async def _evaluate(ref: RunRef, config: RunConfig, texts: Sequence[str], games:
     saved = await asyncio.to_thread(open_run, ref, config)
     rollout = Rollout(config, saved.host)
     try:
-        _, seats = await rollout.check()
+        env, seats = await rollout.check()
         opponents = Opponents(config, saved.cast, seats, saved.host.sampler)
         made = [opponents.make(text) for text in texts]
         for opponent in made:
-            check_match(saved.cast, list(seats), opponent)
+            check_match(saved.cast, list(seats), opponent, env)
         matches = {}
         for opponent in made:
             match = await play_match(rollout, saved.cast, opponent, list(seats), games=games)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from opentinker.envs.registry import canonical_id
 from opentinker.errors import ConfigError
 from opentinker.players import Situation
 
@@ -129,7 +130,7 @@ class Minimax:
         Raises:
             ConfigError: another environment, or an observation that is not that game's.
         """
-        play = self.games.get(situation.env)
+        play = self.games.get(situation.env) or self.games.get(canonical_id(situation.env))
         if play is None:
             raise ConfigError(f"player 'minimax' cannot play {situation.env!r}; it plays {', '.join(sorted(self.games))}")
         return play(situation)

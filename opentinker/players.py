@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from opentinker.errors import ConfigError
+from opentinker.envs.registry import canonical_id
+from opentinker.errors import ConfigError, InvalidAction
 from opentinker.registry import Registry, load_object
 from opentinker.types import ActionText, AgentID
 
@@ -89,11 +90,25 @@ def check_player(player: ScriptedPlayer, env: str) -> None:
         ConfigError: it cannot play in this environment.
     """
     games = getattr(player, "games", None)
-    if games is not None and env not in games:
+    if games is not None and canonical_id(env) not in games:
         raise ConfigError(
             f"player {player_label(player)!r} cannot play {env!r}; it plays {', '.join(sorted(games))}. "
             "'random' plays everything, and so may a function of your own: package.module:function"
         )
+
+
+def check_action(player: ScriptedPlayer, agent: AgentID, space: ActionText) -> None:
+    """Refuses an `always:ACTION` whose action an agent never has: it would forfeit every game.
+
+    Raises:
+        ConfigError: no such action.
+    """
+    if not isinstance(player, Always):
+        return
+    try:
+        space.parse(player.text)
+    except InvalidAction as error:
+        raise ConfigError(f"player {player.label!r} can never act as {agent!r}: {error}") from error
 
 
 def player_label(player: ScriptedPlayer) -> str:

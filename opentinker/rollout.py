@@ -6,10 +6,13 @@ Every draw is keyed by (run seed, purpose, step, group, member, agent, turn): a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Event, Thread
 from typing import Any, TypeAlias
 
 from opentinker.cast import Cast, Look, Serving
@@ -55,6 +58,17 @@ def too_many(failed: int, played: int, allowed: float) -> bool:
     """Whether more than the allowed fraction of the episodes failed; exactly that many are not too many."""
     # a quotient, not a product: 29 / 100 is the number that 0.29 reads as, 0.29 * 100 is less than 29
     return failed / played > allowed
+
+
+def at_least_one(name: str, given: int) -> int:
+    """The number, if it is one that something can be played with.
+
+    Raises:
+        ConfigError: it is less than 1, or no whole number.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ConfigError(f"{name} is {given!r}; give a whole number, at least 1")
+    return given
 
 
 def _stillborn(id: str, env: str, seed: int, group: int, member: int, why: EnvError) -> Episode:
@@ -114,6 +128,8 @@ class Rollout:
         env = await self._pool.take()
         try:
             seats = {agent: self.cast.seat(agent, (), (0, 0)) for agent in agents_of(self._coordinator(), env)}
+            for agent in seats:
+                self.cast.check_action(agent, env)
             await self._look(env, attempt, drivable)
         except BaseException:
             self._pool.drop(env)
@@ -172,14 +188,17 @@ class Rollout:
             concurrency: episodes at once; default: the configuration's.
 
         Raises:
+            ConfigError: fewer groups, episodes of a group, or episodes at once, than one.
             RolloutFailed: more episodes failed than `rollout.max_failed_fraction` allows.
         """
-        n_groups = groups or self.config.rollout.groups
-        size = group_size or self.config.rollout.group_size
+        settings = self.config.rollout
+        n_groups = at_least_one("groups", settings.groups if groups is None else groups)
+        size = at_least_one("group_size", settings.group_size if group_size is None else group_size)
+        at_least_one("concurrency", 1 if concurrency is None else concurrency)
         jobs = [(group, member) for group in range(n_groups) for member in range(size)]
         episodes: list[Episode | None] = [None] * len(jobs)
         make = seats or functools.partial(self.cast.seat, driver=driver)
-        workers = min(concurrency or self.config.rollout.concurrency or len(jobs), len(jobs))
+        workers = min(concurrency or settings.concurrency or len(jobs), len(jobs))
         pace = self.host.sampler
         forget_failures()
         pace.enter(workers)
@@ -278,6 +297,7 @@ def rollout(
     async def play() -> list[Group]:
         session = Rollout(settings, host)
         try:
+            at_least_one("groups", settings.rollout.groups if groups is None else groups)
             await session.check()
             return await session.collect(step, groups=groups)
         finally:
@@ -287,7 +307,10 @@ def rollout(
 
 
 def run_async(main: Callable[[], Any]) -> Any:
-    """Runs a coroutine function to its end, also where an event loop already runs (a notebook)."""
+    """Runs a coroutine function to its end, also where an event loop already runs (a notebook).
+
+    What interrupts the caller meanwhile (KeyboardInterrupt) cancels the coroutine, and is raised when that has ended.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -296,20 +319,38 @@ def run_async(main: Callable[[], Any]) -> Any:
         running = True
     if not running:  # outside of the handler: what main() raises must not seem to follow from it
         return asyncio.run(main())
-    from threading import Thread
-
     result: list[Any] = []
     errors: list[BaseException] = []
+    began: Future[Callable[[], Any]] = Future()
+    done = Event()
+
+    async def cancellable() -> Any:
+        task = asyncio.ensure_future(main())
+        loop = asyncio.get_running_loop()
+        began.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await task
 
     def run() -> None:
         try:
-            result.append(asyncio.run(main()))
+            result.append(asyncio.run(cancellable()))
         except BaseException as error:  # handed to the caller's thread
             errors.append(error)
+        finally:
+            if not began.done():
+                began.set_result(lambda: None)
+            done.set()
 
     thread = Thread(target=run, name="opentinker-run")
     thread.start()
-    thread.join()
+    try:
+        done.wait()  # Python takes a thread whose join() was interrupted for one that has ended
+    except BaseException:
+        with contextlib.suppress(RuntimeError):  # its loop has closed: it had ended anyway
+            began.result()()
+        done.wait()
+        raise
+    finally:
+        thread.join()
     if errors:
         raise errors[0]
     return result[0]

@@ -64,7 +64,7 @@ def to_samples(
         groups: episodes by task.
         advantages: one per turn, by episode id; a turn's advantage stands on each of its sampled ids.
         policies: only turns of these; None: of all.
-        temperatures: policy to the temperature its ids were sampled at; None or absent: 1.0.
+        temperatures: policy to the temperature its ids were sampled at; None or absent: what the completions say.
 
     Returns:
         The rows, and what became of the turns.
@@ -87,9 +87,11 @@ def to_samples(
             turns += 1
             key = (turn.agent, turn.policy)
             row = last.get(key)
-            if row is None or not row.extended_by(turn):
+            if row is None or not row.extended_by(turn, turn.completion):
                 splits += row is not None
-                row = last[key] = _Row(episode, turn.policy, turn.agent, turn.role)
+                row = last[key] = _Row(
+                    episode, turn.policy, turn.agent, turn.role, temperature=turn.completion.temperature
+                )
                 rows.append(row)
             row.add(turn.prompt_ids, turn.completion, advantage)
     samples = [row.freeze(temperatures or {}) for row in rows]
@@ -153,9 +155,11 @@ class _Row:
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     advantages: list[float] = field(default_factory=list)
+    temperature: float = 1.0
 
-    def extended_by(self, turn: Turn) -> bool:
-        return turn.role == self.role and turn.prompt_ids[: len(self.ids)] == self.ids
+    def extended_by(self, turn: Turn, completion: Completion) -> bool:
+        alike = turn.role == self.role and completion.temperature == self.temperature
+        return alike and turn.prompt_ids[: len(self.ids)] == self.ids
 
     def add(self, prompt: tuple[int, ...], completion: Completion, advantage: float) -> None:
         glue, sampled = len(prompt) - len(self.ids), len(completion.token_ids)
@@ -180,7 +184,7 @@ class _Row:
             logprobs=tuple(self.logprobs),
             advantages=tuple(self.advantages),
             episode=self.episode.id,
-            temperature=temperatures.get(self.policy, 1.0),
+            temperature=temperatures.get(self.policy, self.temperature),
         )
 
 

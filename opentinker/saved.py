@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opentinker.cast import Cast
 from opentinker.collector import paused_collector
 from opentinker.config import RunConfig
+from opentinker.envs.registry import canonical_id
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
 from opentinker.league.match import Opponent, scripted
 from opentinker.players import PLAYERS, ScriptedPlayer, check_player, make_player
@@ -176,7 +177,7 @@ def _check_same_game(text: str, config: RunConfig, other: RunConfig) -> None:
     for key in _SAME:
         section, name = key.split(".")
         own, theirs = (getattr(getattr(settings, section), name) for settings in (config, other))
-        if own != theirs:
+        if own != theirs and (key != "env.id" or canonical_id(own) != canonical_id(theirs)):
             differences.append(f"{key} is {theirs!r} there and {own!r} here")
     if differences:
         raise ConfigError(f"opponent {text!r} plays another game: {'; '.join(differences)}")

@@ -218,7 +218,8 @@ class PolicySeat:
         ends = len(whole) <= tokens
         ids = whole if ends else ids
         reason = FinishReason.EOS if ends else FinishReason.LENGTH
-        return Completion(ids, (0.0,) * len(ids), text, reason, self._ref.name, 0)
+        temperature = self._params.temperature or 1.0
+        return Completion(ids, (0.0,) * len(ids), text, reason, self._ref.name, 0, temperature)
 
     def _read(
         self, prompt: TokenIds, completion: Completion, space: ActionText, mask: Any

@@ -100,6 +100,8 @@ class Completion:
     policy: str
     version: int
     """The number of updates the sampled weights had had."""
+    temperature: float = 1.0
+    """The temperature of `logprobs`: the one it was drawn at; 1 for a greedy one."""
 
 
 @dataclass(frozen=True, slots=True)

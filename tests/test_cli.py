@@ -219,3 +219,12 @@ def test_a_sigterm_gives_143_and_one_line_how_to_go_on(tmp_path):
     assert process.returncode == 143
     assert "--resume" in out and "Traceback" not in err
     assert len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) == 2
+
+
+def test_a_working_directory_that_is_gone_is_no_reason_to_fail(tmp_path):
+    code = "import os, sys; os.rmdir(os.getcwd()); from opentinker.cli import main; main(['config'])"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("name: run")

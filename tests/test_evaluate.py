@@ -55,10 +55,10 @@ def test_figures_come_when_due_for_every_opponent(trained):
     assert due == [0, 3, 4]  # every 3, the first and the last
     row = trained.rows[-1]
     names = ("win_rate", "draw_rate", "loss_rate", "return_mean", "invalid_rate", "failed")
-    assert {f"eval/{opponent}/{name}" for opponent in OPPONENTS for name in names} == {
-        key for key in row if key.startswith("eval/")
-    }
-    for opponent in OPPONENTS:
+    wanted = {f"eval/{opponent}/{name}" for opponent in OPPONENTS for name in names}
+    wanted -= {"eval/self/win_rate", "eval/self/loss_rate"}  # each win among one's own is a loss as well
+    assert wanted == {key for key in row if key.startswith("eval/")}
+    for opponent in OPPONENTS[:-1]:
         rates = [row[f"eval/{opponent}/{name}_rate"] for name in ("win", "draw", "loss")]
         assert sum(rates) == pytest.approx(1) and row[f"eval/{opponent}/failed"] == 0
 
@@ -152,6 +152,19 @@ def test_an_evaluation_is_written_into_the_runs_folder(runs):
     episodes = [episode_from_json(json.loads(line)) for line in file.with_suffix(".jsonl").read_text().splitlines()]
     assert len(episodes) == 2 * 2 * KEPT  # opponents, seats
     assert {episode.outcome["tested"] for episode in episodes} == {"player_0", "player_1"}
+
+
+@pytest.mark.parametrize("games", [0, -3, 2.5, True])
+def test_fewer_games_than_one_are_refused(runs, games):
+    with pytest.raises(ConfigError, match=f"games is {games}; give a whole number, at least 1"):
+        evaluate_run("old", ["random"], games=games, runs_dir=runs)
+
+
+def test_an_opponent_without_an_action_of_the_game_is_refused(runs, tmp_path):
+    with pytest.raises(ConfigError, match="'always:zz' can never act as 'player_0'"):
+        evaluate_run("old", ["always:zz"], games=1, runs_dir=runs)
+    with pytest.raises(ConfigError, match="'always:zz' can never act as 'player_0'"):
+        train(config(tmp_path, ["always:zz"]))
 
 
 def test_an_evaluation_in_which_every_game_fails_says_why(tmp_path):

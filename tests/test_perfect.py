@@ -19,7 +19,7 @@ from opentinker.envs.games.kuhn_poker import KuhnPoker, KuhnState, KuhnTree
 from opentinker.errors import ConfigError
 from opentinker.league.exploitability import exploitability
 from opentinker.perfect import KuhnEquilibrium, best_moves, board_value, minimax
-from opentinker.players import Situation, make_player
+from opentinker.players import Situation, check_player, make_player
 from opentinker.rollout import Rollout
 from opentinker.sampling.tiny import build_tiny
 from opentinker.seats import ScriptedSeat
@@ -163,6 +163,16 @@ def test_kuhn_moves_are_drawn_with_the_equilibriums_probabilities():
             "b"
         )
         assert bets / 1500 == pytest.approx(KuhnEquilibrium().bets(card, moves.replace("-", "")), abs=0.04)
+
+
+def test_a_game_is_known_without_its_version_too():
+    check_player(minimax, "pettingzoo/classic/tictactoe")
+    board = np.zeros((3, 3, 2), np.int8)
+    board[0, :2, 0] = board[1, :2, 1] = 1  # two in a row each: the third wins
+    situation = Situation("player_1", "x", "", None, None, 0, world=board, env="pettingzoo/classic/tictactoe")
+    assert minimax(situation) == 2
+    with pytest.raises(ConfigError, match="cannot play 'pettingzoo/classic/connect_four'"):
+        check_player(minimax, "pettingzoo/classic/connect_four")
 
 
 def test_what_cannot_be_played_is_refused_with_what_can():

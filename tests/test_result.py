@@ -6,7 +6,7 @@ import pytest
 
 import opentinker
 from opentinker.config import dump_yaml, load_config
-from opentinker.errors import CheckpointError, UnknownId
+from opentinker.errors import ConfigError, UnknownId
 from opentinker.report.record import episode_to_json
 from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.testing import play_game
@@ -85,7 +85,7 @@ def test_weights_lie_in_the_newest_checkpoint_or_the_one_that_is_named(folder):
     assert run.weights("learner") == folder / "checkpoints" / "step-000002" / "policies" / "learner" / "weights"
     with pytest.raises(UnknownId, match="did you mean 'learner'"):
         run.weights("lerner")
-    with pytest.raises(CheckpointError):
+    with pytest.raises(ConfigError):
         run.weights("learner", 1)
 
 

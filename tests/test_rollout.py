@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from opentinker.config import load_config
 from opentinker.envs.registry import ENVS
 from opentinker.errors import ConfigError, EnvError, RolloutFailed
-from opentinker.rollout import Rollout, rollout, too_many
+from opentinker.rollout import Rollout, rollout, run_async, too_many
 from opentinker.run import Silent, Trainer
 from opentinker.samples import to_samples
 from opentinker.sampling.hf import HFSampler
@@ -277,3 +279,48 @@ def test_t4_a_step_in_which_nobody_says_anything_is_skipped_and_says_so():
     assert row["train/learner/skipped"] == 1 and row["train/all/empty"] == 36 and row["train/all/samples"] == 0
     assert row["rollout/all/episodes"] == 12 and row["rollout/all/failed"] == 0 and row["rollout/agent/invalid_rate"] == 1
     assert row["rollout/learner/reply_tokens_mean"] == 0 and "train/learner/loss" not in row
+
+
+@pytest.mark.parametrize("settings", [{"groups": 0}, {"groups": -1}, {"group_size": 0}, {"concurrency": 0}])
+def test_less_than_one_of_anything_is_refused(settings):
+    async def main():
+        session = Rollout(load_config(CONFIG), _Host())
+        try:
+            await session.collect(1, **settings)
+        finally:
+            await session.close()
+
+    (name,) = settings
+    with pytest.raises(ConfigError, match=f"{name} is .*; give a whole number, at least 1"):
+        asyncio.run(main())
+    with pytest.raises(ConfigError, match="groups is 0"):
+        rollout(CONFIG, _Host(), groups=0)
+
+
+def test_an_interrupt_where_a_loop_already_runs_cancels_waits_and_is_raised():
+    told: list[str] = []
+    main = threading.main_thread()
+
+    async def work():
+        try:
+            threading.Timer(0.05, signal.pthread_kill, [main.ident, signal.SIGINT]).start()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+            told.append("cancelled")
+            raise
+
+    async def cell():
+        with pytest.raises(KeyboardInterrupt):
+            run_async(work)
+        told.append("raised")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(cell())
+    finally:
+        loop.close()
+        signal.signal(signal.SIGINT, before)
+    assert told == ["cancelled", "raised"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "opentinker-run"]

@@ -144,6 +144,15 @@ def test_only_the_policies_asked_for_and_their_temperatures():
     assert stats.turns == 1
 
 
+def test_rows_have_the_temperature_that_their_completions_were_drawn_at():
+    cool = replace(turn([1], [2]).completion, temperature=0.5)
+    rows, _ = samples_of(turn([1], [2], completion=cool), turn([1], [3], "p1", policy="blue"))
+    assert [(row.policy, row.temperature) for row in rows] == [("learner", 0.5), ("blue", 1.0)]
+    rows, stats = samples_of(turn([1], [2], completion=cool), turn([1, 2, 3], [4], index=1))
+    assert [(row.token_ids, row.temperature) for row in rows] == [((1, 2), 0.5), ((1, 2, 3, 4), 1.0)]
+    assert stats.splits == 1  # one row is of one temperature
+
+
 def test_a_change_of_role_starts_a_row():
     rows, stats = samples_of(turn([1], [2], role="proposer"), turn([1, 2, 3], [4], role="judge", index=1))
     assert [row.role for row in rows] == ["proposer", "judge"]

@@ -140,6 +140,14 @@ def test_opponents_of_another_game_are_refused_with_the_difference(runs):
         Opponents(run.config, run.cast, ["player_0", "player_1"], run.host.sampler).make("half")
 
 
+def test_an_id_without_its_version_is_the_same_game(runs):
+    board = {"coordinator": {"id": "turns"}, "agents": {"*": {"policy": "learner"}}}
+    saved.save_run(runs / "board", **board, env={"id": "pettingzoo/classic/tictactoe_v3"})
+    short = {**saved.KUHN, **board, "env": {"id": "pettingzoo/classic/tictactoe"}, "runs_dir": str(runs)}
+    assert look_up("board", load_config(short)).path == runs / "board"
+    assert look_up("minimax", load_config(short)).label == "minimax"
+
+
 def test_names_of_files_are_never_used_twice(tmp_path):
     files = {stamped(tmp_path / "new", "game", ".jsonl") for _ in range(5)}
     assert len(files) == 5 and all(file.suffix == ".jsonl" and file.name.startswith("game-") for file in files)

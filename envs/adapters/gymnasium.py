@@ -18,7 +18,7 @@ def names() -> list[str]:
 def known(name: str) -> bool:
     """Whether Gymnasium can resolve an id; `module:Name` forms import the module first."""
     try:
-        gymnasium.spec(_newest(name))
+        gymnasium.spec(canonical(name))
     except (Error, ImportError):
         return False
     return True
@@ -31,12 +31,12 @@ def make(name: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         ConfigError: a package that the environment needs is missing.
     """
     try:
-        return gymnasium.make(_newest(name), disable_env_checker=True, **kwargs)
+        return gymnasium.make(canonical(name), disable_env_checker=True, **kwargs)
     except (DependencyNotInstalled, ImportError) as error:
         raise ConfigError(f"gymnasium/{name} needs a package that is not installed: {error}") from error
 
 
-def _newest(name: str) -> str:
+def canonical(name: str) -> str:
     """An id without its version is the newest one's, as Gymnasium has it."""
     head = f"{name}-v"
     versions = [id[len(head) :] for id in gymnasium.registry if id.startswith(head)]

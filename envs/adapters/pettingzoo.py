@@ -23,6 +23,14 @@ def known(name: str) -> bool:
     return any(_found(api, name) for api in _REGISTRIES)
 
 
+def canonical(name: str) -> str:
+    """An id with its version, in the form of `names`; one that is not known stays as it is."""
+    for api in _REGISTRIES:
+        if _found(api, name):
+            return "_v".join(pettingzoo.spec(api, name).id.rsplit("-v", 1))
+    return name
+
+
 def make(name: str, *, api: Literal["aec", "parallel"] | None = None, **kwargs: Any) -> Any:
     """`pettingzoo.make`.
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -86,7 +87,8 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no run
-    sys.path.insert(0, os.getcwd())  # package.module:Class of the folder one stands in, as `python -m` does
+    with suppress(FileNotFoundError):  # somebody removed the folder one stands in
+        sys.path.insert(0, os.getcwd())  # package.module:Class of the folder one stands in, as `python -m` does
     try:
         app(args=arguments, prog_name="opentinker")
     except Interrupted as stop:

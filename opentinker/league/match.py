@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from opentinker.cast import Cast
 from opentinker.config import RolloutConfig
+from opentinker.envs import EnvHandle
 from opentinker.errors import ConfigError
-from opentinker.league.tally import Tally, share_reward, tally
+from opentinker.league.tally import Rate, Tally, among_themselves, data, share_reward, tally, wilson
 from opentinker.players import ScriptedPlayer, check_player, player_label
 from opentinker.rollout import Rollout, SeatMaker
 from opentinker.seats import ScriptedSeat
 from opentinker.seeding import Key
-from opentinker.types import AgentID, Episode, Seat
+from opentinker.types import AgentID, Episode, EpisodeStatus, OutReason, Seat
+
+log = logging.getLogger(__name__)
 
 TESTED = "tested"
 """Key of an episode's outcome: the agent whose seat was under test."""
@@ -29,6 +33,8 @@ class Opponent:
     label: str
     seat: SeatMaker | None
     """None: nobody else; the team under test plays among itself."""
+    player: ScriptedPlayer | None = None
+    """Who it is, where it is a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +45,16 @@ class Match:
     overall: Tally
     seats: dict[AgentID, Tally]
     """By the agent under test."""
+    opponent_forfeits: Rate | None
+    """Games that the opponent forfeited by a reply that was no legal action; None where there is no opponent."""
     episodes: tuple[Episode, ...]
     """All games, failed ones too; `outcome["tested"]` says whose seat was under test, where there is an opponent."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the games."""
         seats = {agent: own.to_json() for agent, own in self.seats.items()}
-        return {"overall": self.overall.to_json(), "seats": seats}
+        forfeits = {} if self.opponent_forfeits is None else {"opponent_forfeits": data(self.opponent_forfeits)}
+        return {"overall": self.overall.to_json(), "seats": seats, **forfeits}
 
 
 def scripted(player: ScriptedPlayer, cast: Cast, label: str = "") -> Opponent:
@@ -61,7 +70,7 @@ def scripted(player: ScriptedPlayer, cast: Cast, label: str = "") -> Opponent:
         role = cast.seat_config(agent).role
         return ScriptedSeat(agent, player, role=role, seed_key=seed_key, place=place, env=env)
 
-    return Opponent(label or player_label(player), seat)
+    return Opponent(label or player_label(player), seat, player)
 
 
 def seats_under_test(cast: Cast, agents: Sequence[AgentID]) -> tuple[AgentID, ...]:
@@ -77,18 +86,29 @@ def seats_under_test(cast: Cast, agents: Sequence[AgentID]) -> tuple[AgentID, ..
     return chosen
 
 
-def check_match(cast: Cast, agents: Sequence[AgentID], opponent: Opponent) -> None:
+def check_match(cast: Cast, agents: Sequence[AgentID], opponent: Opponent, env: EnvHandle | None = None) -> None:
     """Refuses a match that cannot be.
 
+    Args:
+        cast: the seats of the run under test.
+        agents: the agents known before a game starts.
+        opponent: who sits in the other seats.
+        env: one of the environments; None: what the opponent can do is not looked at.
+
     Raises:
-        ConfigError: no seat to test, or a single agent and somebody to play against.
+        ConfigError: no seat to test, a single agent and somebody to play against, or an opponent that never has a legal
+            action.
     """
-    seats_under_test(cast, agents)
+    tested = seats_under_test(cast, agents)
     if opponent.seat is not None and len(agents) == 1:
         raise ConfigError(
             f"{cast.config.env.id!r} is played by one agent, so nobody plays against {opponent.label!r}; "
             "leave the opponent out to measure returns on held-out seeds ('self' in evaluate.opponents)"
         )
+    if opponent.player is not None and env is not None:
+        for agent in agents:
+            if tested != (agent,):
+                cast.check_action(agent, env, opponent.player)
 
 
 async def play_match(rollout: Rollout, cast: Cast, opponent: Opponent, agents: Sequence[AgentID], *, games: int) -> Match:
@@ -138,8 +158,29 @@ async def play_match(rollout: Rollout, cast: Cast, opponent: Opponent, agents: S
     }
     contest = len(agents) > 1 and not share_reward(episodes)
     overall = tally([game for own in played.values() for game in own], contest=contest)
+    if others is None and len(tested) > 1:
+        overall = among_themselves(overall, tested, episodes)
     seats = {agent: tally(own, contest=contest) for agent, own in played.items()}
-    return Match(opponent.label, overall, seats, tuple(episodes))
+    forfeits = None if others is None else _forfeits(opponent.label, episodes)
+    return Match(opponent.label, overall, seats, forfeits, tuple(episodes))
+
+
+def _forfeits(label: str, episodes: Sequence[Episode]) -> Rate:
+    """How often others than who is under test forfeited; a warning where they did so in most games."""
+    sound = [episode for episode in episodes if episode.status is not EpisodeStatus.FAILED]
+    left = [one.outcome.get("out", {}) for one in sound]
+    count = sum(
+        any(why == OutReason.FORFEIT and agent != one.outcome[TESTED] for agent, why in out.items())
+        for one, out in zip(sound, left, strict=True)
+    )
+    if 2 * count > len(sound):
+        log.warning(
+            "opponent %r forfeited %d of %d games by replies that were no legal action: its results say little",
+            label,
+            count,
+            len(sound),
+        )
+    return wilson(count, len(sound))
 
 
 def _concurrency(settings: RolloutConfig) -> int:

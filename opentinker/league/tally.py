@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from opentinker.types import AgentID, Episode, EpisodeStatus
@@ -50,7 +50,8 @@ class Tally:
     failed: int
     """Games that the environment, the coordinator or a seat broke."""
     win: Rate | None
-    """None, like the next two: one agent alone, or all agents share one reward, so that nobody beats anybody."""
+    """None, like the next two: one agent alone, or all agents share one reward, so that nobody beats anybody. None, like
+    losses, where a team plays among itself: each win is its loss as well."""
     draw: Rate | None
     loss: Rate | None
     success: Rate | None
@@ -65,8 +66,8 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """Plain data; rates and means as objects with their intervals."""
         rates = {"win": self.win, "draw": self.draw, "loss": self.loss, "success": self.success}
-        shown = {name: _data(rate) for name, rate in rates.items() if rate is not None}
-        figures = {"return": _data(self.mean_return), "invalid_rate": self.invalid_rate, "mean_length": self.mean_length}
+        shown = {name: data(rate) for name, rate in rates.items() if rate is not None}
+        figures = {"return": data(self.mean_return), "invalid_rate": self.invalid_rate, "mean_length": self.mean_length}
         return {"games": self.games, "failed": self.failed, **shown, **figures}
 
 
@@ -101,6 +102,21 @@ def tally(played: Sequence[tuple[AgentID, Episode]], *, contest: bool) -> Tally:
         invalid_rate=sum(not ok for valid in decisions for ok in valid.values()) / asked if asked else 0.0,
         mean_length=_mean([_length(episode) for _, episode in sound]),
     )
+
+
+def among_themselves(doubled: Tally, agents: Sequence[AgentID], episodes: Sequence[Episode]) -> Tally:
+    """The overall figures of games in which several seats are under test at once: every game is one trial.
+
+    Args:
+        doubled: `tally` over the games of every seat.
+        agents: under test.
+        episodes: each once; a game is drawn if nobody won and somebody drew.
+    """
+    sound = [episode for episode in episodes if episode.status is not EpisodeStatus.FAILED]
+    outcomes = [{outcome_of(agent, episode) for agent in agents} for episode in sound]
+    drawn = sum("draw" in found and "win" not in found for found in outcomes)
+    draw = None if doubled.draw is None else wilson(drawn, len(sound))
+    return replace(doubled, games=len(sound), failed=len(episodes) - len(sound), win=None, draw=draw, loss=None)
 
 
 def outcome_of(agent: AgentID, episode: Episode) -> Outcome:
@@ -183,5 +199,6 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def _data(value: Rate | Mean) -> dict[str, Any]:
+def data(value: Rate | Mean) -> dict[str, Any]:
+    """A figure with its interval as plain data."""
     return {name: getattr(value, name) for name in type(value).__slots__}

@@ -14,6 +14,14 @@ from opentinker.config import KeepBest
 log = logging.getLogger(__name__)
 
 
+def is_finite(value: object) -> bool:
+    """Whether a figure is a finite number; an integer that no float can hold is none."""
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 class Best:
     """Follows one figure.
 
@@ -31,7 +39,7 @@ class Best:
         """Takes in a line of metrics; a figure that is missing, null or no finite number does not count."""
         self._keys.update(row)
         value = row.get(self.settings.figure)
-        if isinstance(value, (int, float)) and math.isfinite(value):
+        if value is not None and is_finite(value):
             self._values[row["step"]] = float(value)
 
     def forget(self, rows: Iterable[Mapping[str, Any]]) -> None:

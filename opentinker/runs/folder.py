@@ -80,6 +80,8 @@ class RunFolder:
         path = Path(config.runs_dir) / config.name
         with _usable(path):
             _refuse_strangers(path)
+            if os.path.lexists(path / LOCK) and not (path / LOCK).is_file():
+                raise RunExists(f"{path / LOCK} is no file, so nobody can hold this run; move it elsewhere")
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / LOCK).open("a+", encoding="utf-8")
         try:

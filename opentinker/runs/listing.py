@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from opentinker.errors import OpenTinkerError
+from opentinker.runs.best import is_finite
 from opentinker.runs.reading import is_run, read_config, runs_in
 from opentinker.runs.status import FILE, Status, is_held, read_status
 
@@ -101,7 +102,7 @@ def key_figure(rows: list[dict[str, Any]]) -> tuple[str, float | None]:
     for wanted in KEY_FIGURES:
         for row in rows:
             for key, value in row.items():
-                if key.endswith(wanted) and isinstance(value, (int, float)):
+                if key.endswith(wanted) and is_finite(value):
                     return key, float(value)
     return "", None
 

@@ -54,12 +54,16 @@ class RunRef:
         """The verified checkpoint that is named. Only reads: the run may go on meanwhile.
 
         Raises:
-            ConfigError: the best one is asked for and the run follows no figure, or no checkpoint has it.
+            ConfigError: no checkpoint of that step; the best one is asked for and the run follows no figure, or no
+                checkpoint has it.
             CheckpointError: there is none, or it cannot be used.
         """
         store = CheckpointStore(self.path / "checkpoints")
         step = self._best_step(store) if self.best else self.step
         if step is not None:
+            if step not in (known := store.steps()):
+                shown = ", ".join(map(str, known[-20:])) or "none"
+                raise ConfigError(f"run {str(self.path)!r} has no checkpoint of step {step}; it has {shown}")
             return store.load(step)
         newest = _newest(store)
         if newest is None:

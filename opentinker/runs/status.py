@@ -130,13 +130,18 @@ def is_held(folder: Path) -> bool:
     run from starting.
     """
     try:
-        with (folder / LOCK).open("rb") as file:
+        with open(folder / LOCK, "rb", opener=_without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # no such file, or one that we may not read
         return False
     return False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens also what is no file, a pipe that nobody writes to for instance."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def refuse_held(folder: Path) -> None:

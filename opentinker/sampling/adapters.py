@@ -176,6 +176,15 @@ class AdapterBank:
         finally:
             self._active = None
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Forward passes inside are the base's own, also within `rows`."""
+        active, self._active = self._active, None
+        try:
+            yield
+        finally:
+            self._active = active
+
     def delta(self, target: str, x: torch.Tensor) -> torch.Tensor | None:
         """What a module's output gains for input x, [r, width, in]; None where no row has an adapter there."""
         rows = self._active

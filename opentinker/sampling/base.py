@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import reprlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from operator import index
 
 from opentinker.errors import ConfigError, SamplerError
 from opentinker.types import Completion, PolicyRef, SampleKey, SamplingParams
 
 SEED_BITS = 64
+
+_COLDEST = 1e-6
+"""Logits divided by less leave float32's range, or its precision."""
+_PLAIN = {int}
+_KEY = (int, int, str, int, int)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,16 +61,66 @@ def check_params(params: SamplingParams) -> None:
     Raises:
         ConfigError: names the field, what was given and what is allowed.
     """
+    for name, whole in (("max_tokens", params.max_tokens), ("top_k", params.top_k), ("seed", params.seed)):
+        if type(whole) is not int and not (name == "seed" and whole is None):
+            raise ConfigError(f"{name} must be an int, given: {whole!r}")
     if params.max_tokens < 1:
         raise ConfigError(f"max_tokens must be at least 1, given: {params.max_tokens}")
-    if not 0.0 <= params.temperature < float("inf"):
-        raise ConfigError(f"temperature must be finite and at least 0 (0: greedy), given: {params.temperature}")
-    if not 0.0 < params.top_p <= 1.0:
+    check_temperature("temperature", params.temperature)
+    if not isinstance(params.top_p, Real) or not 0.0 < params.top_p <= 1.0:
         raise ConfigError(f"top_p must lie in (0, 1], given: {params.top_p}")
     if params.top_k < 0:
         raise ConfigError(f"top_k must be at least 0 (0: no limit), given: {params.top_k}")
+    if isinstance(params.stop, str) or not all(isinstance(string, str) for string in params.stop):
+        raise ConfigError(f"stop must be a tuple of strings, given: {params.stop!r}")
     if "" in params.stop:
         raise ConfigError("an empty stop string would end every completion at once; leave it out of `stop`")
+
+
+def check_temperature(name: str, temperature: float, *, greedy: bool = True) -> None:
+    """Refuses temperatures that logits cannot be divided by.
+
+    Args:
+        name: what the message calls it.
+        temperature: of any type.
+        greedy: whether 0 is allowed.
+
+    Raises:
+        ConfigError: says what was given and what is allowed.
+    """
+    fine = isinstance(temperature, Real) and (_COLDEST <= temperature < float("inf") or (greedy and temperature == 0))
+    if not fine:
+        rule = f"must be finite and at least {_COLDEST:g}" + (", or 0 (greedy)" if greedy else "")
+        raise ConfigError(f"{name} {rule}, given: {temperature!r}")
+
+
+def prompt_of(ids: Sequence[int]) -> tuple[int, ...]:
+    """A prompt as a tuple of plain ints; what counts as one, such as numpy's, is made one.
+
+    Raises:
+        ConfigError: it is no sequence of ints.
+    """
+    try:
+        prompt = tuple(ids)
+        kinds = set(map(type, prompt))  # in C: prompts are long and many
+        if kinds <= _PLAIN:
+            return prompt
+        if bool not in kinds:
+            return tuple(map(index, prompt))
+        why = "bool is none"
+    except TypeError as error:
+        why = str(error)
+    raise ConfigError(f"a prompt must be a sequence of ints, given: {reprlib.repr(ids)} ({why})")
+
+
+def check_key(key: SampleKey) -> None:
+    """Refuses keys that could not be sorted among others.
+
+    Raises:
+        ConfigError: it is no tuple of (group, member, agent, turn, attempt).
+    """
+    if not isinstance(key, tuple) or tuple(map(type, key)) != _KEY:
+        raise ConfigError(f"a key must be (int group, int member, str agent, int turn, int attempt), given: {key!r}")
 
 
 class WaitingRoom:

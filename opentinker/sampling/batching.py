@@ -143,7 +143,8 @@ def completion(row: Row) -> Completion | Failure:
     if stop and reason in (FinishReason.LENGTH, FinishReason.CONTEXT) and served.reader.decode(ids) != text:
         # a stop string that only the whole text shows, e.g. one across ids that decode to nothing on their own
         reason = FinishReason.STOP
-    return Completion(ids, tuple(row.logprobs), text, reason, served.policy, served.version)
+    drawn_at = row.request.params.temperature or 1.0
+    return Completion(ids, tuple(row.logprobs), text, reason, served.policy, served.version, drawn_at)
 
 
 def completions(rows: Sequence[Row]) -> list[Answer]:
@@ -154,7 +155,7 @@ def completions(rows: Sequence[Row]) -> list[Answer]:
         if len(row.ids) != 1 or row.request.params.stop:
             answers.append((row.request, completion(row)))
             continue
-        key = row.served, row.ids[0], row.logprobs[0], row.reason
+        key = row.served, row.ids[0], row.logprobs[0], row.reason, row.request.params.temperature
         if key not in found:
             found[key] = completion(row)
         answers.append((row.request, found[key]))

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from opentinker.errors import ConfigError, SamplerError
 from opentinker.sampling.adapters import AdapterShape
-from opentinker.sampling.base import Request, WaitingRoom, check_params, request_seed
+from opentinker.sampling.base import Request, WaitingRoom, check_key, check_params, prompt_of, request_seed
 from opentinker.sampling.batching import Answer, Failure, Limits
 from opentinker.sampling.policies import LATEST, Policies, make_adapted, make_served
 from opentinker.sampling.pool import Pool, deliver
@@ -86,10 +86,13 @@ class HFSampler:
             tokenizer: its own.
             version: updates the weights have had.
             eos_ids: ids that end a completion; default: those of tokenizer and generation configuration.
-            context: positions for prompt and completion; default: the model's.
+            context: positions for prompt and completion; default: the model's. Of models with `longrope` it is never more
+                than `original_max_position_embeddings`, with `dynamic` than `max_position_embeddings`: a row that grew past
+                it would be read otherwise from its beginning on, and its log-probabilities be those of no model.
 
         Raises:
             DuplicateId: the name is taken.
+            ConfigError: the model keeps more than keys and values, as state-space models do, or is another policy's.
         """
         self._policies.add(make_served(name, model, tokenizer, version, eos_ids, context))
 
@@ -119,7 +122,8 @@ class HFSampler:
 
         Raises:
             DuplicateId: the name is taken.
-            ConfigError: targets, names or shapes do not fit the base, or it is another policy's own model.
+            ConfigError: targets, names or shapes do not fit the base, or it is another policy's own model or of a kind that
+                cannot be served.
         """
         with self._weights(fence=False):
             network = self._policies.network(base)
@@ -168,15 +172,17 @@ class HFSampler:
 
         Raises:
             UnknownId: no such policy, or not at this version.
-            ConfigError: settings that cannot be drawn from.
+            ConfigError: settings that cannot be drawn from, or a prompt that is no sequence of ints.
             SamplerError: the request failed for good; the message says why, and `__cause__` is the model's error.
         """
         if self._closed:
             raise SamplerError("the sampler is closed")
         self._policies.resolve(ref)
         check_params(params)
+        prompt = prompt_of(prompt_ids)
+        check_key(key)
         future: asyncio.Future[Completion] = self._room.loop().create_future()
-        request = Request(ref, tuple(prompt_ids), params, request_seed(params), key, future)
+        request = Request(ref, prompt, params, request_seed(params), key, future)
         self._room.put(request)
         return await future
 

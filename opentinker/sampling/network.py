@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,11 +12,18 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from opentinker.errors import ConfigError
 from opentinker.sampling import lean
 from opentinker.sampling.adapters import Adapter, AdapterBank
 from opentinker.sampling.lean import Lean
 
 Ids = Sequence[int]
+
+_ORIGINAL = "original_max_position_embeddings"
+_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
+_LOCAL = re.compile("window|chunk|local")
+_COUNTS = re.compile("layers|pattern|experts|feed_forward|lm_head")
+"""What else the names of numbers speak of in which `_LOCAL` is found."""
 
 
 @dataclass(slots=True)
@@ -49,22 +57,23 @@ class Network:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        whole: Any = model
-        base: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        base = _base(model)
         accepted = inspect.signature(base.forward).parameters
         self._positions = "position_ids" in accepted
         self._keep = "logits_to_keep" in accepted
         config: Any = base.config.get_text_config()
         self.vocabulary = int(config.vocab_size)
-        self.context: int | None = getattr(config, "max_position_embeddings", None)
+        self.reach = reach(config)
+        """Ids beyond which the model reads those before them otherwise; None: it never does."""
+        self.context = context(config)
         """Room for ids; None where the model knows no limit."""
-        self.window = _window(config, self.context)
-        """Ids that some layer looks back over, where that is less than the context."""
+        self.local = is_local(config, self.context)
+        """Whether some layer may look back over less than the context."""
         self._attention = getattr(base.config, "_attn_implementation", None)
         self._lean: Lean | None = None
         self._tried_lean = False
         self.suits_slots: bool | None = None
-        """Whether `slots` holds its rows; None: not tried yet."""
+        """Whether `slots` holds its rows; None: not tried yet. Tried in `plain`, as what else depends on the model alone."""
         self._bank: AdapterBank | None = None
 
     @property
@@ -109,6 +118,10 @@ class Network:
         if self._bank is None:
             return nullcontext()
         return self._bank.rows(adapters)
+
+    def plain(self) -> AbstractContextManager[None]:
+        """Forward passes inside are the model's own, whatever adapters those outside have."""
+        return nullcontext() if self._bank is None else self._bank.aside()
 
     def prefill(self, prompts: Sequence[Ids], *, use_cache: bool) -> tuple[torch.Tensor, Prefix | None]:
         """Reads prompts of any lengths.
@@ -157,8 +170,9 @@ class Network:
     def _lean_model(self) -> Lean | None:
         if not self._tried_lean:
             self._tried_lean = True
-            if self.window is None:
-                self._lean = lean.make(self.model)
+            if not self.local:
+                with self.plain():  # what the first batch has on it must not decide
+                    self._lean = lean.make(self.model)
         return self._lean
 
     def score(self, rows: Sequence[Ids], n: int, temperature: float) -> torch.Tensor:
@@ -219,12 +233,77 @@ def _looks(mask: torch.Tensor | None) -> torch.Tensor | None:
     return (before & mask.bool()[:, None] | (at == at[:, None]))[:, None]
 
 
-def _window(config: Any, context: int | None) -> int | None:
-    """A layer's window; a model's layers may have one or look back over everything, in turn."""
-    window = getattr(config, "sliding_window", None)
+def context(config: Any) -> int | None:
+    """Room for ids by a model's text configuration; None where it knows no limit."""
+    limits = [limit for limit in (getattr(config, "max_position_embeddings", None), reach(config)) if limit is not None]
+    return min(limits, default=None)
+
+
+def reach(config: Any) -> int | None:
+    """Ids up to which a row is read alike, whatever follows and whoever is beside it; None: always.
+
+    The rotary embeddings `longrope` and `dynamic` turn all ids otherwise once a batch holds a longer row: what was sampled
+    before would no longer be what the whole sequence says.
+    """
+    ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    limits: list[int | None] = []
+    # one for all layers, or one for each kind of layer
+    for rope in [ropes, *ropes.values()]:
+        kind = (rope.get("rope_type") or rope.get("type") or "") if isinstance(rope, dict) else ""
+        if kind in ("longrope", "su"):
+            limits.append(rope.get(_ORIGINAL) or getattr(config, _ORIGINAL, None))
+        elif "dynamic" in kind:
+            limits.append(getattr(config, "max_position_embeddings", None))
+    return min((int(limit) for limit in limits if limit), default=None)
+
+
+def is_local(config: Any, context: int | None) -> bool:
+    """Whether layers may look back over less than everything, as far as a text configuration tells.
+
+    Wrongly yes costs time, wrongly no costs correctness: any number that may be a window's size says yes.
+    """
     kinds = set(getattr(config, "layer_types", None) or ())
-    if kinds - {"full_attention", "sliding_attention"}:
-        return 0  # chunks, states, ...: no plain window, but not everything either
-    if window is None or (kinds and "sliding_attention" not in kinds) or (context is not None and window >= context):
-        return None
-    return int(window)
+    if kinds:
+        return bool(kinds - {"full_attention"}) and not (
+            kinds <= {"full_attention", "sliding_attention"} and _covers(getattr(config, "sliding_window", None), context)
+        )
+    sizes = [value for name, value in vars(config).items() if _LOCAL.search(name) and not _COUNTS.search(name)]
+    return any(
+        bool(size) if isinstance(size, list | tuple) else isinstance(size, int) and size > 0 and not _covers(size, context)
+        for size in sizes
+        if not isinstance(size, bool)
+    )
+
+
+def check_kind(name: str, model: PreTrainedModel) -> None:
+    """Refuses models of which more has to be remembered than keys and values, such as state-space models.
+
+    Raises:
+        ConfigError: names the policy, the model's class and what can be served.
+    """
+    base: Any = _base(model)
+    kinds = set(getattr(base.config.get_text_config(), "layer_types", None) or ()) - _KINDS
+    accepted = inspect.signature(base.forward).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+    why = ""
+    if kinds:
+        why = f"has layers of {', '.join(sorted(map(str, kinds)))}"
+    elif getattr(base, "_is_stateful", False):
+        why = "carries a state from id to id"
+    elif "past_key_values" not in accepted and not open_ended:
+        why = "takes no past_key_values"
+    if why:
+        raise ConfigError(
+            f"policy {name!r}: {type(base).__name__} {why}, which this sampler cannot draw from; it serves causal models"
+            " whose layers all keep keys and values (full, sliding-window or chunked attention), such as Llama, Qwen2,"
+            " Qwen3, Mistral, Gemma, Phi and GPT-2"
+        )
+
+
+def _base(model: PreTrainedModel) -> Any:
+    whole: Any = model
+    return whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+
+
+def _covers(window: int | None, context: int | None) -> bool:
+    return window is None or (context is not None and window >= context)

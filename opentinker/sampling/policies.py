@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from opentinker.errors import ConfigError, DuplicateId, UnknownId
 from opentinker.sampling.adapters import Adapter, AdapterShape
-from opentinker.sampling.network import Network
+from opentinker.sampling.network import Network, check_kind
 from opentinker.sampling.text import Reader
 from opentinker.types import PolicyRef
 
@@ -138,7 +138,12 @@ def make_served(
     eos_ids: Iterable[int] | None = None,
     context: int | None = None,
 ) -> Served:
-    """A policy's latest weights, with end-of-text ids and context read off tokenizer and model unless given."""
+    """A policy's latest weights, with end-of-text ids and context read off tokenizer and model unless given.
+
+    Raises:
+        ConfigError: the model is of a kind that cannot be served.
+    """
+    check_kind(name, model)
     return _served(name, Network(model), tokenizer, version, eos_ids, context, None)
 
 
@@ -155,8 +160,9 @@ def make_adapted(
     """A policy's latest adapter on a network, as `make_served`.
 
     Raises:
-        ConfigError: targets, names or shapes do not fit the base.
+        ConfigError: targets, names or shapes do not fit the base, or it is of a kind that cannot be served.
     """
+    check_kind(name, network.model)
     adapter = Adapter.of(name, network.model, shape, tensors)
     network.bank().open(name, shape)
     return _served(name, network, tokenizer, version, eos_ids, context, adapter)
@@ -172,7 +178,8 @@ def _served(
     adapter: Adapter | None,
 ) -> Served:
     ends = _eos_ids(network.model, tokenizer) if eos_ids is None else frozenset(eos_ids)
-    room = network.context if context is None else context
+    limits = [network.context if context is None else context, network.reach]
+    room = min((limit for limit in limits if limit is not None), default=None)
     return Served(name, LATEST, version, network, Reader(tokenizer, ends), room, adapter)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from opentinker.errors import ConfigError
+from opentinker.sampling.base import check_temperature
 from opentinker.sampling.batching import Limits
 from opentinker.sampling.policies import Served
 
@@ -29,8 +30,7 @@ def score_rows(
     Raises:
         ConfigError: rows that do not pair up or that the model cannot read; a temperature that is not above 0.
     """
-    if not 0.0 < temperature < float("inf"):
-        raise ConfigError(f"the temperature to score at must be finite and above 0, given: {temperature}")
+    check_temperature("the temperature to score at", temperature, greedy=False)
     if len(prompts) != len(completions):
         raise ConfigError(f"{len(prompts)} prompts but {len(completions)} completions: give one of each for a row")
     pairs = [_pair(served, row, *both) for row, both in enumerate(zip(prompts, completions, strict=True))]

@@ -227,21 +227,22 @@ def fits(network: Network) -> bool | None:
 
     Models that look back through a window, or keep more than keys and values, do not.
     """
-    if not network.takes_masks or network.window is not None:
+    if not network.takes_masks or network.local:
         return False
     most = network.vocabulary - 1
     long, short = (tuple(at * 37 % most for at in range(first, first + n)) for first, n in ((1, 7), (9, 4)))
     wholes = [(*long, 1), (*short, 2), (*long[:5], 3, 4), (*long, 1, 5)]
     try:
-        plain = torch.cat([network.prefill([whole], use_cache=False)[0] for whole in wholes]).float()
-        slots = Slots(network)
-        slots.read([Read(long, ()), Read(short, ())], 8)
-        grown = slots.step([1, 2])
-        slots.settle([1, 0])
-        known = Piece(0, 5, slots.cut(1, 0, 5))
-        joined = slots.read([Read(wholes[2], [known])], 9)
-        slots.settle([1])
-        ours = torch.cat([grown, joined, slots.step([5])]).float()
+        with network.plain():
+            plain = torch.cat([network.prefill([whole], use_cache=False)[0] for whole in wholes]).float()
+            slots = Slots(network)
+            slots.read([Read(long, ()), Read(short, ())], 8)
+            grown = slots.step([1, 2])
+            slots.settle([1, 0])
+            known = Piece(0, 5, slots.cut(1, 0, 5))
+            joined = slots.read([Read(wholes[2], [known])], 9)
+            slots.settle([1])
+            ours = torch.cat([grown, joined, slots.step([5])]).float()
     except Exception as error:  # whatever a model raises that cannot be used so
         log.debug("%s does not read from slots: %s: %s", type(network.model).__name__, type(error).__name__, error)
         return False

@@ -117,7 +117,8 @@ class ScriptedSampler(CountingPace):
         if len(ids) > params.max_tokens:
             ids, reason = ids[: params.max_tokens], FinishReason.LENGTH
             shown = self.decode(ids)
-        return Completion(ids, (self._logprob,) * len(ids), shown, reason, ref.name, self._version)
+        logprobs = (self._logprob,) * len(ids)
+        return Completion(ids, logprobs, shown, reason, ref.name, self._version, params.temperature or 1.0)
 
     @property
     def eos_id(self) -> int:

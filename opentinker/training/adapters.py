@@ -80,18 +80,20 @@ def adapter_shape(policy: str, adapter: AdapterConfig, base: PreTrainedModel) ->
 def _resolve(key: str, given: str | Sequence[str], base: PreTrainedModel) -> tuple[str, ...]:
     head = base.get_output_embeddings()  # type: ignore[no-untyped-call]
     linear = [name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)]
-    if given == ALL:
+    targets = [given] if isinstance(given, str) else given
+    if ALL in targets:
         found = {name for name in linear if base.get_submodule(name) is not head}
         if not found:
             raise ConfigError(
                 f"{key}: {type(base).__name__} has no linear layer but its output; adapters need torch's Linear"
             )
         return tuple(sorted(found))
+    offered = [name for name in linear if base.get_submodule(name) is not head]
     found = set()
-    for target in [given] if isinstance(given, str) else given:
+    for target in targets:
         matches = [name for name in linear if name == target or name.endswith(f".{target}")]
         if not matches:
-            raise ConfigError(f"{key}: {_why_not(target, linear, base)}")
+            raise ConfigError(f"{key}: {_why_not(target, offered, base)}")
         if any(base.get_submodule(name) is head for name in matches):
             raise ConfigError(f"{key}: {target!r} is the output layer, which verl's engine cannot adapt; leave it out")
         found |= set(matches)

@@ -19,6 +19,7 @@ from opentinker.config import PolicyConfig, TrainConfig
 from opentinker.errors import CheckpointError, TrainingFailed, UnknownId
 from opentinker.samples import merge_identical
 from opentinker.sampling.hf import HFSampler
+from opentinker.sampling.network import context
 from opentinker.seeding import derive, generator
 from opentinker.training import state
 from opentinker.training.adapters import AdapterSpec, describe, initial_tensors
@@ -145,9 +146,7 @@ class LocalHost:
 
     def max_context(self, policy: str) -> int | None:
         """Ids a prompt and its completion may have together; None where the model names no limit."""
-        config = self._get(policy).model.config.get_text_config()
-        limit: int | None = getattr(config, "max_position_embeddings", None)
-        return limit
+        return context(self._get(policy).model.config.get_text_config())
 
     async def sample(
         self, ref: PolicyRef, prompt_ids: Sequence[int], params: SamplingParams, *, key: SampleKey
@@ -180,9 +179,11 @@ class LocalHost:
             The new version, and means over the optimiser steps of `PolicyWorker.step`'s figures; `steps` counts these.
 
         Raises:
-            ValueError: the policy is frozen, or the samples are another policy's, of several temperatures, or malformed.
+            ValueError: the policy is frozen, or the samples are another policy's, of another temperature than its own, or
+                malformed.
         """
         found, worker = self._trainable(policy, samples)
+        _check_temperatures(policy, samples, found.config.sampling.temperature)
         exact = merging_is_exact(self.train)
         if self.train.merge_identical and exact:
             samples = merge_identical(samples)
@@ -210,7 +211,7 @@ class LocalHost:
             lr: the learning rate.
 
         Raises:
-            ValueError: as `update`.
+            ValueError: the policy is frozen, or the samples are another policy's, of several temperatures, or malformed.
         """
         found, worker = self._trainable(policy, samples)
         rows = make_rows(samples)
@@ -223,7 +224,7 @@ class LocalHost:
         """Log-probabilities of the samples' sampled ids by the trainer's own forward pass, one list a row with any.
 
         Raises:
-            ValueError: as `update`.
+            ValueError: as `fit`.
         """
         return self._trainable(policy, samples)[1].log_probs(make_rows(samples))
 
@@ -276,6 +277,8 @@ class LocalHost:
         _check_shapes(folder, weights, self._weights(found))
         if ema is not None:
             _check_shapes(folder, ema, self._weights(found))
+        if found.worker and optimizer:  # empty before the first step
+            _check_shapes(folder, optimizer, found.worker.optimizer_layout())
         if found.worker and optimizer is not None:
             found.worker.load_optimizer_state(optimizer)
             found.worker.load_weights(weights)
@@ -352,6 +355,16 @@ def _seeded(seed: int) -> Iterator[None]:
 def _blend(ema: dict[str, torch.Tensor], weights: Mapping[str, torch.Tensor], decay: float) -> None:
     for name, average in ema.items():
         average.mul_(decay).add_(weights[name], alpha=1.0 - decay)
+
+
+def _check_temperatures(policy: str, samples: Sequence[Sample], own: float) -> None:
+    others = {sample.temperature for sample in samples} - {own}
+    if others:
+        raise ValueError(
+            f"samples of temperature {', '.join(f'{one:g}' for one in sorted(others))} were given to policy {policy!r}, "
+            f"whose sampling.temperature is {own:g}; if they were drawn at that one, pass "
+            f"to_samples(..., temperatures={{{policy!r}: {own:g}}})"
+        )
 
 
 def _check_shapes(folder: Path, saved: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> None:

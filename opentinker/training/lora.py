@@ -164,6 +164,10 @@ class AdapterWorker:
         """AdamW's moments and step counts as `moment/tensor`; empty before the first step."""
         return {f"{moment}/{name}": local(kept[moment]) for name, kept in self._moments.items() for moment in MOMENTS}
 
+    def optimizer_layout(self) -> dict[str, torch.Tensor]:
+        """As `PolicyWorker.optimizer_layout`."""
+        return self._engine.optimizer_layout()
+
     def load_optimizer_state(self, saved: Mapping[str, torch.Tensor]) -> None:
         """Puts back what `optimizer_state` gave, bit for bit."""
         try:

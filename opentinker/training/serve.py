@@ -15,6 +15,7 @@ from opentinker.config import PolicyConfig, RunConfig
 from opentinker.errors import CheckpointError, ConfigError, UnknownId
 from opentinker.sampling.adapters import AdapterShape
 from opentinker.sampling.hf import HFSampler
+from opentinker.sampling.network import context
 from opentinker.training import state
 from opentinker.training.bringup import quiet
 from opentinker.training.models import load_model, load_tokenizer
@@ -119,7 +120,7 @@ class ServingHost:
         if saved.ema is not None:
             self.sampler.load(name, saved.ema, saved.version, variant=EMA)
         self._tokenizers[name] = saved.tokenizer
-        self._contexts[name] = getattr(saved.model.config.get_text_config(), "max_position_embeddings", None)
+        self._contexts[name] = context(saved.model.config.get_text_config())
 
     def tokenizer(self, policy: str) -> PreTrainedTokenizerBase:
         """A policy's tokenizer, by its prefixed name. Raises `UnknownId`."""

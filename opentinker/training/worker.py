@@ -149,6 +149,15 @@ class PolicyWorker:
             for moment in MOMENTS
         }
 
+    def optimizer_layout(self) -> dict[str, torch.Tensor]:
+        """What `optimizer_state` has after a step, as to names and shapes; the values mean nothing."""
+        one = torch.zeros(())
+        return {
+            f"{moment}/{name}": one if moment == "step" else local(parameter)
+            for name, parameter in self.parameters()
+            for moment in MOMENTS
+        }
+
     @torch.no_grad()
     def load_optimizer_state(self, saved: Mapping[str, torch.Tensor]) -> None:
         """Puts back what `optimizer_state` gave, bit for bit."""

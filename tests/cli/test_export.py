@@ -116,7 +116,7 @@ def test_an_adapter_says_where_its_base_stands(folder, capsys):
         (["too", "x"], 2, "did you mean 'two'"),
         (["two", "x"], 2, r"say which one with --policy NAME"),
         (["two", "x", "--policy", "lora", "--form", "hf"], 2, "use merged or peft"),
-        (["two@9", "x", "--policy", "full"], 1, "step-000009"),
+        (["two@9", "x", "--policy", "full"], 2, "no checkpoint of step 9"),
         (["two@worst", "x", "--policy", "full"], 2, "'worst' names no version"),
         (["two", "runs", "--policy", "full"], 2, "not an empty folder"),
     ],

@@ -201,7 +201,7 @@ def test_words_of_ones_own_replace_texts_too():
     [
         ({"render": "no.such.module:f"}, "render: cannot import 'no.such.module'"),
         ({"parse": "opentinker.envs.views.tictactoe:pars"}, "parse: .*did you mean 'parse'.*text -> action"),
-        ({"render": "opentinker.envs.views.tictactoe:MARKS"}, "render: .*MARKS' is a str; it must be a function"),
+        ({"render": "opentinker.envs.views.tictactoe:MARKS"}, "render: .*MARKS' is a tuple; it must be a function"),
         ({"render": "operator:add"}, "render: 'operator:add' cannot be called with one argument"),
         ({"parse": "just_a_name"}, "parse: 'just_a_name' is not of the form"),
     ],

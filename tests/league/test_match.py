@@ -12,8 +12,9 @@ import pytest
 from opentinker.cast import Cast
 from opentinker.config import load_config
 from opentinker.envs.text import TextParallelEnv, TextSpace
-from opentinker.errors import ConfigError
-from opentinker.league.match import Match, Opponent, play_match, scripted, seats_under_test
+from opentinker.errors import ConfigError, InvalidAction
+from opentinker.league.match import Match, Opponent, check_match, play_match, scripted, seats_under_test
+from opentinker.league.tally import wilson
 from opentinker.players import make_player
 from opentinker.rollout import HELD_OUT, Rollout
 from opentinker.sampling.tiny import build_tiny
@@ -52,9 +53,10 @@ def run(config: dict[str, Any], reply, opponent: str | None, games: int = 6, **c
         host = Host(reply)
         rollout = Rollout(settings, host)
         try:
-            _, seats = await rollout.check()
+            env, seats = await rollout.check()
             cast = rollout.cast
             other = Opponent("self", None) if opponent is None else scripted(make_player(opponent), cast)
+            check_match(cast, list(seats), other, env)
             return await play_match(rollout, cast, other, list(seats), games=games), rollout
         finally:
             await rollout.close()
@@ -104,9 +106,36 @@ def test_a_reply_that_is_no_action_forfeits_and_counts_as_a_loss():
     assert match.overall.mean_return.mean == 0
 
 
-def test_an_opponent_that_leaves_has_lost():
-    match, _ = run(KUHN, "b", "always:x")
+def lost_for_words(situation):
+    """Player 0 has no legal action to give; player 1 passes."""
+    if situation.agent == "player_0":
+        raise InvalidAction("well", "no word of the game")
+    return "p"
+
+
+def test_an_opponent_that_leaves_has_lost_and_how_often_it_left_is_told(caplog):
+    match, _ = run(KUHN, "b", f"{__name__}:lost_for_words")
     assert match.overall.win.count == 12 and match.overall.invalid_rate == 0
+    # it left as player_0, in half of all games
+    assert (match.opponent_forfeits.count, match.opponent_forfeits.rate) == (6, 0.5)
+    assert match.to_json()["opponent_forfeits"]["rate"] == 0.5 and not caplog.messages
+    tested_second = {**KUHN, "agents": {"player_0": {"player": "random"}, "player_1": SEAT}}
+    match, _ = run(tested_second, "b", f"{__name__}:lost_for_words")
+    assert match.opponent_forfeits.count == 6
+    assert "'lost_for_words' forfeited 6 of 6 games by replies that were no legal action" in caplog.text
+    assert run(KUHN, "nonsense", "always:p")[0].opponent_forfeits.count == 0  # forfeits of who is under test
+
+
+def test_an_action_that_the_game_does_not_have_is_refused_before_any_game():
+    with pytest.raises(ConfigError, match="'always:zz' can never act as 'player_0': .*legal: p, b"):
+        run(KUHN, "b", "always:zz")
+    with pytest.raises(ConfigError, match="'always:zz' can never act as 'player_1'"):
+        run({**KUHN, "agents": {"player_0": SEAT, "player_1": {"player": "always:zz"}}}, "b", "random")
+    # legal at times only: that is for the game to say
+    config = {**KUHN, "env": {"id": "pettingzoo/classic/tictactoe"}, "agents": {"*": {**SEAT, "on_invalid": "fallback"}}}
+    assert run(config, "0", "always:4", games=1)[0].overall.games == 2
+    with pytest.raises(ConfigError, match="'always:9' can never act as 'player_1'"):
+        run(config, "0", "always:9", games=1)
 
 
 def test_several_policies_sit_in_their_own_agents_seats():
@@ -141,6 +170,21 @@ def test_a_match_among_ones_own_gives_every_seat_its_figures():
     assert len(match.episodes) == 6 and all(not episode.opponents for episode in match.episodes)
     first, second = match.seats["player_0"].mean_return.mean, match.seats["player_1"].mean_return.mean
     assert first == -second and {abs(value) for episode in match.episodes for value in episode.rewards.values()} == {2}
+    assert match.opponent_forfeits is None and "opponent_forfeits" not in match.to_json()
+
+
+def test_a_match_among_ones_own_counts_every_game_once_over_all_seats():
+    match, _ = run(KUHN, "b", None)
+    assert [own.games for own in match.seats.values()] == [6, 6]
+    assert sum(own.win.count for own in match.seats.values()) == 6
+    overall = match.overall
+    assert (overall.games, overall.failed, overall.win, overall.loss) == (6, 0, None, None)
+    assert (overall.draw.count, overall.draw) == (0, wilson(0, 6)) and overall.mean_return.mean == 0
+    shared = {**KUHN, "env": {"id": "matrix_game"}, "coordinator": {"id": "simultaneous"}}
+    assert run(shared, "rock", None)[0].overall.draw == wilson(6, 6)
+    alone = {**KUHN, "agents": {"player_0": SEAT, "player_1": {"player": "random"}}}
+    match, _ = run(alone, "b", None)  # one seat under test: its figures are the overall ones
+    assert match.overall == match.seats["player_0"] and match.overall.win is not None
 
 
 def test_moves_at_once():

@@ -481,3 +481,12 @@ def test_p5_episodes_that_cannot_be_written_stop_the_run(run):
     (run.path / "episodes").touch()
     with pytest.raises(WriteFailed, match="cannot write .*step-000001.jsonl: .*what the last checkpoint holds is kept"):
         run.write_episodes(1, [{}])
+
+
+def test_a_lock_that_is_a_pipe_is_refused_and_keeps_nobody_waiting(run, config):
+    run.close()
+    (run.path / "run.lock").unlink()
+    os.mkfifo(run.path / "run.lock")
+    assert not status.is_held(run.path)
+    with pytest.raises(RunExists, match="run.lock is no file"):
+        RunFolder.open(config, resume=True)

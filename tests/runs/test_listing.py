@@ -132,6 +132,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_an_empty_one_holds_nothing
         ([{"rollout/a/return_mean": 1}, {"eval/exploitability/ema": 0.25}], ("eval/exploitability/ema", 0.25)),
         ([{"eval/exploitability/ema": None, "eval/exploitability/last": 0.5}], ("eval/exploitability/last", 0.5)),
         ([{"eval/random/win_rate": 0.75, "rollout/a/win_rate": 0.5}], ("eval/random/win_rate", 0.75)),
+        ([{"eval/exploitability/ema": 10**400, "eval/exploitability/last": 0.5}], ("eval/exploitability/last", 0.5)),
     ],
 )
 def test_the_most_telling_figure_is_the_latest_of_the_best_kind(rows, expected):

@@ -221,3 +221,21 @@ def test_a_diverged_adapter_fails_alone(adapted, references):
             assert "policy 'b' at version 7 gave logits that are no distribution" in str(found)
         else:
             assert len(found.token_ids) >= 1
+
+
+@pytest.mark.parametrize("first", [["a"], ["a", "b", "c"], ["b", "a@latest"]])
+def test_what_a_model_can_do_is_decided_alike_whoever_asks_first(adapted, references, first):
+    """Whichever path a model takes shows in the last bits: a run that is resumed must not take another."""
+    sampler, _ = adapted
+    first_asked = [(name, (3, 4, 5 + at), SamplingParams(max_tokens=1, seed=at)) for at, name in enumerate(first)]
+    draw(sampler, first_asked)
+    network = sampler._policies.resolve(PolicyRef("a")).network
+    assert network._lean is not None and network.suits_slots is None
+    other, (base, tokenizer) = HFSampler(), build_tiny(3)
+    for name, shape in SHAPES.items():
+        other.add_adapter(name, base, tokenizer, shape=shape, tensors=tensors(references[name]))
+    short = [(name, (9, 8, at), SamplingParams(max_tokens=1, seed=at)) for at, name in enumerate("abcab")]
+    assert draw(sampler, short) == draw(other, short)
+    assert draw(sampler, mixed()) == draw(other, mixed())
+    assert network.suits_slots
+    other.close()

@@ -1,9 +1,11 @@
 import asyncio
 
+import numpy as np
 import pytest
+import torch
 
 from opentinker.errors import ConfigError, SamplerError
-from opentinker.sampling.base import Request, WaitingRoom, check_params, request_seed
+from opentinker.sampling.base import Request, WaitingRoom, check_key, check_params, prompt_of, request_seed
 from opentinker.types import PolicyRef, SamplingParams
 
 
@@ -179,6 +181,16 @@ def test_two_loops_at_once_are_refused():
         (SamplingParams(temperature=-0.1), "temperature must be finite .* given: -0.1"),
         (SamplingParams(temperature=float("nan")), "temperature"),
         (SamplingParams(temperature=float("inf")), "temperature"),
+        (SamplingParams(temperature=9e-7), r"at least 1e-06, or 0 \(greedy\), given: 9e-07"),
+        (SamplingParams(temperature=1e-46), "given: 1e-46"),
+        (SamplingParams(temperature="1"), "given: '1'"),
+        (SamplingParams(max_tokens=2.5), "max_tokens must be an int, given: 2.5"),
+        (SamplingParams(max_tokens=True), "max_tokens must be an int, given: True"),
+        (SamplingParams(top_k=1.0), "top_k must be an int"),
+        (SamplingParams(top_p="a"), "top_p must lie in"),
+        (SamplingParams(seed=0.5), "seed must be an int"),
+        (SamplingParams(stop="ab"), "stop must be a tuple of strings, given: 'ab'"),
+        (SamplingParams(stop=(1,)), "stop must be a tuple of strings"),
         (SamplingParams(top_p=0.0), "top_p must lie in"),
         (SamplingParams(top_p=1.1), "top_p must lie in"),
         (SamplingParams(top_k=-1), "top_k must be at least 0"),
@@ -188,6 +200,29 @@ def test_two_loops_at_once_are_refused():
 def test_settings_that_cannot_be_drawn_are_refused(params, message):
     with pytest.raises(ConfigError, match=message):
         check_params(params)
+
+
+def test_temperatures_that_can_be_divided_by_are_taken():
+    for temperature in (0.0, 0, 1, 1e-6, np.float32(0.5)):
+        check_params(SamplingParams(temperature=temperature))
+
+
+@pytest.mark.parametrize("ids", [[5, 6], (5, 6), range(5, 7), np.array([5, 6]), torch.tensor([5, 6]), [np.int64(5), 6]])
+def test_a_prompt_is_a_tuple_of_plain_ints(ids):
+    prompt = prompt_of(ids)
+    assert prompt == (5, 6) and set(map(type, prompt)) == {int}
+
+
+@pytest.mark.parametrize("ids", ["ab", [5.5], [None], [True], 7, None, [[5]], np.array([0.5]), ["5"]])
+def test_prompts_of_other_things_are_refused(ids):
+    with pytest.raises(ConfigError, match="a prompt must be a sequence of ints, given: "):
+        prompt_of(ids)
+
+
+@pytest.mark.parametrize("key", [("x",), (0, 0, 1, 0, 0), None, [0, 0, "a", 0, 0], (0, 0, "a", 0, None)])
+def test_keys_that_do_not_compare_are_refused(key):
+    with pytest.raises(ConfigError, match="a key must be"):
+        check_key(key)
 
 
 def test_seeds_of_any_size_are_taken_and_missing_ones_are_fresh():

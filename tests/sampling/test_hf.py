@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from opentinker.errors import ConfigError, SamplerError, UnknownId
 from opentinker.sampling.hf import HFSampler
@@ -227,10 +228,77 @@ def test_keys_that_do_not_compare_fail_and_do_not_hang(make_sampler, determinist
     sampler = make_sampler(deterministic=deterministic)
 
     async def main():
+        sampler.enter(1)
         asked = [sampler.sample(LEARNER, (5,), SamplingParams(max_tokens=1), key=k) for k in (key(0), ("x",))]
         return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
 
-    assert all(isinstance(error, SamplerError) and "cannot make batches" in str(error) for error in asyncio.run(main()))
+    completion, error = asyncio.run(main())
+    assert isinstance(error, ConfigError) and len(completion.token_ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings"),
+    [((5.5,), {}), ("ab", {}), ((None,), {}), ((5,), {"max_tokens": 2.5}), ((5,), {"temperature": 1e-9}),
+     ((5,), {"seed": "x"}), ((5,), {"stop": (1,)})],
+)  # fmt: skip
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_request_of_wrong_types_fails_alone(make_sampler, prompt, settings, deterministic):
+    sampler = make_sampler(deterministic=deterministic)
+
+    async def main():
+        sampler.enter(2)
+        both = [(prompt, SamplingParams(**{"max_tokens": 1, **settings})), ((5,), SamplingParams(max_tokens=1))]
+
+        async def ask(group, prompt, params):
+            try:
+                return await sampler.sample(LEARNER, prompt, params, key=key(group))
+            finally:
+                sampler.leave()
+
+        asked = [ask(group, *one) for group, one in enumerate(both)]
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+
+    error, completion = asyncio.run(main())
+    assert isinstance(error, ConfigError) and len(completion.token_ids) == 1
+
+
+SMALL = {"vocab_size": 259, "hidden_size": 32, "initializer_range": 0.3, "max_position_embeddings": 128}
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "rope_theta": 1e4, "factor": 2.7}
+
+
+def phi3():
+    config = Phi3Config(
+        **SMALL, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0,
+        original_max_position_embeddings=48, rope_scaling=dict(LONG),
+    )  # fmt: skip
+    return Phi3ForCausalLM(config).eval()
+
+
+def gpt_neo():
+    config = GPTNeoConfig(
+        **SMALL, intermediate_size=48, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=20,
+        attention_dropout=0.0, embed_dropout=0.0, resid_dropout=0.0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return GPTNeoForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize(("build", "context"), [(phi3, 48), (gpt_neo, 128)])
+def test_models_that_read_far_and_near_ids_otherwise_have_the_logprobs_of_whole_rows(
+    tiny, ask, plain_logprobs, build, context, deterministic
+):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build()
+    sampler = HFSampler(deterministic=deterministic)
+    sampler.add("learner", model, tiny[1], eos_ids=[], context=128)
+    lengths = (3, 45, 21, 9)
+    pairs = [(tuple(range(10, 10 + n)), SamplingParams(max_tokens=40, seed=n)) for n in lengths]
+    for (prompt, _), n, completion in zip(pairs, lengths, ask(sampler, pairs), strict=True):
+        assert len(completion.token_ids) == min(40, context - n)
+        expected = plain_logprobs(model, prompt, completion.token_ids, 1.0)
+        assert completion.logprobs == pytest.approx(expected, abs=1e-4)
+    sampler.close()
 
 
 def test_unknown_policies_and_bad_settings_are_refused_at_once(make_sampler):

@@ -1,8 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from opentinker.sampling.network import Network
+from opentinker.sampling.network import Network, context, is_local, reach
 
 SMALL = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -77,3 +79,34 @@ def test_a_model_that_is_left_in_training_mode_samples_without_dropout():
 def test_prompts_that_cannot_be_read_are_named(prompt, message):
     fault = Network(gpt2()).fault(prompt)
     assert fault is None if message is None else message in fault
+
+
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 32}
+PLAIN = {"rope_type": "default"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "room"),
+    [({"rope_parameters": PLAIN}, 64), ({"rope_parameters": LONG}, 32), ({"rope_scaling": {**LONG, "type": "su"}}, 32),
+     ({"rope_parameters": {"full_attention": LONG, "sliding_attention": PLAIN}}, 32),
+     ({"rope_parameters": {"rope_type": "longrope"}, "original_max_position_embeddings": 16}, 16),
+     ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, 64), ({}, 64)],
+)  # fmt: skip
+def test_a_model_that_reads_long_rows_otherwise_has_room_for_short_ones(settings, room):
+    config = SimpleNamespace(max_position_embeddings=64, **settings)
+    assert context(config) == room
+    assert reach(config) == (None if settings in ({}, {"rope_parameters": PLAIN}) else room)
+
+
+@pytest.mark.parametrize(
+    ("settings", "local"),
+    [({}, False), ({"sliding_window": None, "max_window_layers": 28}, False), ({"sliding_window": 6}, True),
+     ({"sliding_window": 64}, False), ({"window_size": 6}, True), ({"attention_chunk_size": 8}, True),
+     ({"num_local_experts": 4}, False), ({"use_sliding_window": True}, False), ({"local_windows": [4, 9]}, True),
+     ({"sliding_window": 6, "layer_types": ["full_attention"]}, False),
+     ({"sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]}, True),
+     ({"sliding_window": 64, "layer_types": ["full_attention", "sliding_attention"]}, False),
+     ({"layer_types": ["chunked_attention"]}, True), ({"layer_types": ["other"]}, True)],
+)  # fmt: skip
+def test_any_number_that_may_be_a_windows_size_counts(settings, local):
+    assert is_local(SimpleNamespace(**settings), 64) is local

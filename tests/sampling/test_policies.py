@@ -1,6 +1,6 @@
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Lfm2Config, Lfm2ForCausalLM, MambaConfig, MambaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from opentinker.errors import ConfigError, DuplicateId, UnknownId
 from opentinker.sampling.policies import Policies, make_served
@@ -100,3 +100,23 @@ def test_context_is_read_off_the_configuration_or_given():
     model, tokenizer = build_tiny(1)
     assert make_served("p", model, tokenizer, 0).room([1] * 1000) == 24
     assert make_served("p", model, tokenizer, 0, context=10).room([1] * 60) == 0
+
+
+def mamba():
+    return MambaForCausalLM(MambaConfig(vocab_size=259, hidden_size=16, state_size=4, num_hidden_layers=1))
+
+
+def hybrid():
+    config = Lfm2Config(
+        vocab_size=259, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, layer_types=["conv", "full_attention"],
+    )  # fmt: skip
+    return Lfm2ForCausalLM(config)
+
+
+@pytest.mark.parametrize(("build", "said"), [(mamba, "MambaForCausalLM"), (hybrid, "Lfm2ForCausalLM has layers of conv")])
+def test_models_that_keep_more_than_keys_and_values_are_refused(build, said):
+    with pytest.raises(
+        ConfigError, match=f"policy 'p': {said}.* cannot draw from; it serves causal models whose layers all"
+    ):
+        make_served("p", build(), build_tokenizer(), 0)

@@ -27,7 +27,7 @@ def test_nothing_to_score(make_sampler):
         ([(1,), ()], [(1,), (2,)], 1.0, "row 1 has an empty prompt"),
         ([(1,)], [(259,)], 1.0, "row 0 cannot be scored: id 259 is none"),
         ([(1,) * 1000], [(2,) * 25], 1.0, "row 0 cannot be scored: it has 1025 ids, the model reads 1024"),
-        ([(1,)], [(1,)], 0.0, "above 0, given: 0.0"),
+        ([(1,)], [(1,)], 0.0, "at least 1e-06, given: 0.0"),
     ],
 )
 def test_rows_that_cannot_be_scored(make_sampler, prompts, completions, temperature, message):

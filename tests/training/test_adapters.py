@@ -46,6 +46,7 @@ def test_all_linear_means_what_it_means_in_peft(tiny, plain):
     shape = shape_of(plain)
     assert set(shape.targets) == theirs and len(shape.targets) == 14
     assert list(shape.targets) == sorted(shape.targets) and not any("lm_head" in name for name in shape.targets)
+    assert shape_of(plain, ["all-linear"]) == shape_of(plain)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,9 @@ def test_targets_are_names_of_layers_or_their_ends(plain, targets, expected):
     [
         (["q_prj"], r"policies\.a\.adapter\.targets: 'q_prj' names no layer .* did you mean 'q_proj'"),
         ("all-liner", "did you mean 'all-linear'"),
+        ("lm_heat", "^((?!lm_head).)*$"),
+        ("zzz", "^((?!lm_head).)*$"),
+        ("norm", "^((?!lm_head).)*$"),
         ("zzz", "it has down_proj, .*q_proj.* or say 'all-linear'"),
         (["embed_tokens"], "'embed_tokens' is a Embedding, and only linear layers get an adapter: down_proj"),
         (["proj"], "'proj' names no layer"),

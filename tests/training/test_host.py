@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from opentinker.config import PolicyConfig, TrainConfig
 from opentinker.errors import CheckpointError, ConfigError, TrainingFailed, UnknownId
@@ -93,8 +94,27 @@ def test_sampler_and_trainer_agree_at_every_temperature(host, sample, temperatur
     rows = play(host, sample, temperature=temperature)
     for row, found in zip(rows, host.log_probs("learner", rows), strict=True):
         assert found == pytest.approx(row.logprobs[3:], abs=1e-5)
-    result = host.update("learner", rows, lr=0.0)
+
+
+def test_samples_carry_the_temperature_they_were_drawn_at_and_no_other_is_trained_on(sample):
+    host = make_host(learner={"sampling": {"temperature": 0.5}})
+
+    async def ask():
+        host.sampler.enter()
+        params = SamplingParams(max_tokens=4, temperature=0.5, seed=3)
+        try:
+            return await host.sample(PolicyRef("learner"), [5, 6, 7], params, key=(0, 0, "player_0", 0, 0))
+        finally:
+            host.sampler.leave()
+
+    drawn = asyncio.run(ask())
+    assert drawn.temperature == 0.5
+    row = sample([5, 6, 7], drawn.token_ids, logprobs=drawn.logprobs, temperature=drawn.temperature)
+    result = host.update("learner", [row], lr=0.0)
     assert abs(result.metrics["kl"]) < 1e-5 and result.metrics["clip_fraction"] == 0
+    with pytest.raises(ValueError, match=r"temperature 1 .*sampling.temperature is 0.5; .*temperatures=\{'learner': 0.5\}"):
+        host.update("learner", [replace(row, temperature=1.0)], lr=0.0)
+    host.close()
 
 
 def test_rewarded_ids_become_likelier(sample):
@@ -256,6 +276,34 @@ def test_torn_or_foreign_checkpoints_are_refused_and_change_nothing(host, sample
         (tmp_path / name).write_bytes(data)
     host.load("learner", tmp_path)
     assert host.version("learner") == version - 1
+
+
+@pytest.mark.parametrize("adapter", [None, {"rank": 2}])
+def test_an_optimiser_that_does_not_fit_changes_nothing(adapter, sample, tmp_path):
+    host = make_host(learner={} if adapter is None else {"adapter": adapter})
+    host.update("learner", play(host, sample), lr=1e-3)
+    host.save("learner", tmp_path)
+    host.update("learner", play(host, sample), lr=1e-3)
+    before = {**bits(host, "learner"), **moments(host)}
+    good = load_file(tmp_path / "optimizer.safetensors")
+    first = next(name for name in good if name.startswith("exp_avg/"))
+    for bad in (
+        {name: value for name, value in good.items() if name != first},
+        {**good, "exp_avg/nobody": torch.zeros(2)},
+        {**good, first: torch.zeros(3, 5)},
+    ):
+        save_file(bad, tmp_path / "optimizer.safetensors")
+        with pytest.raises(CheckpointError, match="exp_avg/.* is (missing|unknown|.*and not)"):
+            host.load("learner", tmp_path)
+        assert same(before, {**bits(host, "learner"), **moments(host)}) and host.version("learner") == 2
+    save_file(good, tmp_path / "optimizer.safetensors")
+    host.load("learner", tmp_path)
+    assert host.version("learner") == 1 and same(moments(host), good)
+    host.close()
+
+
+def moments(host):
+    return {name: value.clone() for name, value in host._policies["learner"].worker.optimizer_state().items()}
 
 
 def test_the_optimiser_can_be_reset(host, sample):
