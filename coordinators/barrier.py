@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Coroutine, Iterable, Sequence
 
 from opentinker.coordinators.failures import log_failure
-from opentinker.errors import SeatOut
+from opentinker.errors import SeatOut, error_text
 from opentinker.types import Pace
 
 
@@ -89,7 +89,7 @@ class _Leaver:
             self.first = error
         elif error is not None and not isinstance(error, SeatOut):  # a player's leaving is on the episode's record
             log_failure(
-                f"one more error at a barrier that had failed: {type(error).__name__}: {error}\n"
+                f"one more error at a barrier that had failed: {error_text(error)}\n"
                 + "".join(traceback.format_exception(error))
             )
         if self._pace is not None and self._left:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from opentinker.errors import ConfigError, EnvError
+from opentinker.answers import info_of
+from opentinker.errors import ConfigError, EnvError, value_text
 from opentinker.types import ActionText, AgentID
 
 if TYPE_CHECKING:
@@ -81,24 +82,32 @@ def agents_of(coordinator: Coordinator, env: EnvHandle) -> list[AgentID]:
     agents = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else None
     if agents is None or not all(isinstance(agent, str) for agent in agents):
         raise ConfigError(
-            f"{type(coordinator).__name__}.agents() gave {(given if agents is None else agents)!r} for {env.id!r}; "
+            f"{type(coordinator).__name__}.agents() gave {value_text(given if agents is None else agents)} for {env.id!r}; "
             "it must give a list of names, each a text"
         )
     return agents
 
 
-def mask_in(info: Any) -> Any:
-    """The `action_mask` of an environment's info, or None."""
-    return info.get("action_mask") if info else None
+def mask_in(info: Any, env: EnvHandle) -> Any:
+    """The `action_mask` of an environment's info, or None.
+
+    Raises:
+        EnvError: the info is no mapping.
+    """
+    return info_of(info, env.id).get("action_mask")
 
 
-def final_in(info: Any, observation: Any) -> Any:
+def final_in(info: Any, observation: Any, env: EnvHandle) -> Any:
     """What an agent saw at the end: a wrapper that has begun the next episode already keeps it in its info.
 
     Gymnasium's name for it was `final_observation` before version 1.1 and is `final_obs` since.
+
+    Raises:
+        EnvError: the info is no mapping.
     """
+    info = info_of(info, env.id)
     for name in ("final_obs", "final_observation"):
-        if info and info.get(name) is not None:
+        if info.get(name) is not None:
             return info[name]
     return observation
 
@@ -128,7 +137,8 @@ def strangers(known: Collection[str], named: Iterable[str], env: EnvHandle) -> N
     """
     for agent in named:
         if known and agent not in known:
-            raise EnvError(f"{env.id!r} named the agent {agent!r}, which is none of its possible_agents: {sorted(known)}")
+            which = f"the agent {value_text(agent)}, which is none of its possible_agents: {sorted(known)}"
+            raise EnvError(f"{env.id!r} named {which}")
 
 
 def check_cap(max_turns: int | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from opentinker.coordinators.barrier import call_off
 from opentinker.coordinators.base import agents_of
 from opentinker.coordinators.failures import log_failure
-from opentinker.errors import ConfigError, CoordinationError, SeatOut
+from opentinker.errors import ConfigError, CoordinationError, SeatOut, error_text, value_text
 from opentinker.types import Episode, EpisodeStatus, OutReason
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ async def play_episode(
         for leaf in _leaves(failure):
             if isinstance(leaf, ConfigError):
                 raise leaf
+            if isinstance(leaf, KeyboardInterrupt):
+                raise failure
     if status is not None:
-        if isinstance(failure, Exception):
+        if failure is not None and not isinstance(failure, asyncio.CancelledError):
             log.warning("%s", table.describe("an error after its deadline"), exc_info=failure)
-    elif isinstance(failure, Exception | asyncio.CancelledError):
+    elif failure is not None:  # GeneratorExit too: a game that is thrown away by the interpreter never gets here
         status, error = _ending(failure, table)
-    elif failure is not None:
-        raise failure
     return table.freeze(status, error, {"env": watched.seconds, "total": perf_counter() - start})
 
 
@@ -113,7 +113,8 @@ async def _play(coordinator: Coordinator, env: WatchedEnv, table: Table) -> None
             table.seat(agent)
         await coordinator.play(handle, table)
     except SystemExit as error:  # a task lets it through to the event loop, and the whole process would end
-        raise CoordinationError(table.describe(f"the game was left by {error!r}; return from play() instead")) from error
+        what = f"the game was left by {value_text(error)}; return from play() instead"
+        raise CoordinationError(table.describe(what)) from error
 
 
 def _note_deadline(env: WatchedEnv, table: Table, seconds: float | None) -> None:
@@ -139,7 +140,7 @@ def _ending(failure: BaseException, table: Table) -> tuple[EpisodeStatus, str]:
 
 def _text(failure: BaseException) -> str:
     shown = "".join(traceback.format_exception(failure))
-    return f"{type(failure).__name__}: {failure}\n{shown}"
+    return f"{error_text(failure)}\n{shown}"
 
 
 def _first_out(failure: BaseException) -> SeatOut | None:

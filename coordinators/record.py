@@ -7,10 +7,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opentinker.answers import flag, reward_number
 from opentinker.coordinators.drafts import Draft, Player, final_prompts_of
 from opentinker.coordinators.failures import log_failure
 from opentinker.coordinators.notes import plain, shown
-from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut
+from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut, value_text
 from opentinker.types import AgentID, Episode, EpisodeStatus, Message, OutReason, Seat
 
 if TYPE_CHECKING:
@@ -74,12 +75,10 @@ class Record:
         Raises:
             EnvError: the reward is no finite number.
         """
-        try:
-            value = float(reward)
-        except (TypeError, ValueError):
-            value = math.nan
+        value = reward_number(reward)
         if not math.isfinite(value):
-            raise EnvError(f"{self.env.id!r} (seed {self.seed}) gave {agent} the reward {reward!r}; give a finite number")
+            what = f"gave {agent} the reward {value_text(reward)}; give a finite number"
+            raise EnvError(f"{self.env.id!r} (seed {self.seed}) {what}")
         player = self._player(agent)
         player.reward += value
         if player.last is not None:
@@ -93,10 +92,14 @@ class Record:
             terminated: the game ended for it, inside its rules.
             truncated: it was cut off from outside, e.g. by a step limit.
             observation: what a truncated agent would have seen next; its prompt is kept for bootstrapping.
+
+        Raises:
+            EnvError: a flag is no truth value.
         """
+        over, cut = flag(terminated, "terminated", agent, self.env.id), flag(truncated, "truncated", agent, self.env.id)
         player = self._player(agent)
         player.ended = True
-        player.truncated = bool(truncated) and not terminated
+        player.truncated = cut and not over
         if player.truncated and observation is not None:
             player.final = self._render(player, observation)[0]
 
@@ -138,9 +141,9 @@ class Record:
         if status is not EpisodeStatus.FAILED:
             try:
                 final_prompts = final_prompts_of(players.values(), status is EpisodeStatus.TRUNCATED)
-            except ConfigError:
+            except (ConfigError, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit):
+            except BaseException:
                 status, error = EpisodeStatus.FAILED, self.describe(traceback.format_exc())
                 log_failure(error)
         for player in players.values():
@@ -190,7 +193,7 @@ class Record:
         except KeyError:
             pass
         if not isinstance(agent, str):
-            raise CoordinationError(self.describe(f"an agent's name is a text, given: {agent!r}"))
+            raise CoordinationError(self.describe(f"an agent's name is a text, given: {value_text(agent)}"))
         player = self._players[agent] = Player(agent, self._seat_of(agent))
         return player
 

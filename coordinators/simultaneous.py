@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from opentinker.answers import flag
 from opentinker.coordinators.base import Coordinator, Query, check_cap, mask_in, strangers, unpack
+from opentinker.errors import EnvError, value_text
 
 if TYPE_CHECKING:
     from opentinker.coordinators.table import Table
@@ -30,14 +33,14 @@ class Simultaneous(Coordinator):
     async def play(self, env: EnvHandle, table: Table) -> None:
         """Plays one episode."""
         known = frozenset(env.possible_agents)
-        observations, infos = unpack(await env.reset(table.seed), 2, "reset", env)
+        observations, infos = _by_agent(await env.reset(table.seed), 2, "reset", env)
         strangers(known, observations, env)
         ended: set[str] = set()
         turns = 0
         while live := [agent for agent in observations if agent not in ended]:
-            queries = {agent: Query(observations[agent], mask=mask_in(infos.get(agent))) for agent in live}
+            queries = {agent: Query(observations[agent], mask=mask_in(infos.get(agent), env)) for agent in live}
             actions = await table.ask_all(queries)
-            observations, rewards, terminated, truncated, infos = unpack(await env.step(actions), 5, "step", env)
+            observations, rewards, terminated, truncated, infos = _by_agent(await env.step(actions), 5, "step", env)
             strangers(known, (*observations, *rewards), env)
             turns += 1
             for agent, reward in rewards.items():
@@ -48,6 +51,22 @@ class Simultaneous(Coordinator):
                 if not was_over:
                     table.note("max_turns", turns)
                 return
+
+
+def _by_agent(given: Any, n: int, call: str, env: EnvHandle) -> Any:
+    """What an environment's call returned, if it is n mappings of agents.
+
+    Raises:
+        EnvError: it is not.
+    """
+    parts = unpack(given, n, call, env)
+    for part in parts:
+        if type(part) is not dict and not isinstance(part, Mapping):
+            raise EnvError(
+                f"{env.id!r} returned a {type(part).__name__} among its {n} values from {call}: {value_text(part)}; "
+                "each must be a dict by agent"
+            )
+    return parts
 
 
 def _end(
@@ -69,8 +88,8 @@ def _end(
         if agent in ended:
             continue
         # an agent without flags and without an observation is gone: nobody can ask it any more
-        over = bool(terminated.get(agent, agent not in observations))
-        late = bool(truncated.get(agent, False))
+        over = flag(terminated.get(agent, agent not in observations), "terminated", agent, table.env.id)
+        late = flag(truncated.get(agent, False), "truncated", agent, table.env.id)
         was_over = was_over and (over or late)
         if over or late or cut:
             ended.add(agent)

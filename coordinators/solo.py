@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opentinker.answers import flag
 from opentinker.coordinators.base import Coordinator, check_cap, final_in, mask_in, unpack
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ class Solo(Coordinator):
         observation, info = unpack(await env.reset(table.seed), 2, "reset", env)
         turns = 0
         while True:
-            action = await table.ask(agent, observation, mask=mask_in(info))
+            action = await table.ask(agent, observation, mask=mask_in(info, env))
             observation, reward, terminated, truncated, info = unpack(await env.step(action), 5, "step", env)
             table.reward(agent, reward)
+            terminated = flag(terminated, "terminated", agent, env.id)
+            truncated = flag(truncated, "truncated", agent, env.id)
             turns += 1
             if not (terminated or truncated) and turns == self.max_turns:
                 truncated = True
                 table.note("max_turns", turns)
             if terminated or truncated:
-                table.end(agent, terminated, truncated, observation=final_in(info, observation))
+                table.end(agent, terminated, truncated, observation=final_in(info, observation, env))
                 return

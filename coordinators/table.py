@@ -16,7 +16,7 @@ from opentinker.coordinators.base import Query
 from opentinker.coordinators.drafts import Draft, Player
 from opentinker.coordinators.failures import log_failure
 from opentinker.coordinators.record import Record
-from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut
+from opentinker.errors import ConfigError, CoordinationError, EnvError, SeatOut, error_text, message_text
 from opentinker.seeding import generator
 from opentinker.types import ActionText, AgentID, Decision, OutReason, Pace, Seat, Verdict
 
@@ -210,7 +210,7 @@ class Table(Record):
                 self.note_out(error)
                 raise
             if isinstance(error, EnvError):  # a mask that is none: not the seat's fault
-                raise EnvError(self.describe(f"asking {player.agent}: {error}")) from error
+                raise EnvError(self.describe(f"asking {player.agent}: {message_text(error)}")) from error
             raise self._fail(player, error) from error
         except asyncio.CancelledError as error:
             if cancel_requests():
@@ -256,7 +256,7 @@ class Table(Record):
         text = "".join(traceback.format_exception(error))
         log_failure(self.describe(f"the seat of {player.agent} ({player.seat.label}) failed\n{text}"))
         self._notes.setdefault("tracebacks", {})[player.agent] = text
-        return self._leave(player, OutReason.FAILED, f"{type(error).__name__}: {error}")
+        return self._leave(player, OutReason.FAILED, error_text(error))
 
     async def _barrier(self, ready: list[_Asked], release: bool) -> dict[AgentID, Any]:
         actions: dict[AgentID, Any] = {}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from opentinker.answers import flag
 from opentinker.coordinators.base import Coordinator, check_cap, mask_in, strangers
 from opentinker.errors import EnvError, SeatOut
 
@@ -45,9 +46,11 @@ class Turns(Coordinator):
             if agent not in known:
                 strangers(known, (agent,), env)
             table.reward(agent, turn.reward)
-            if turn.terminated or turn.truncated:
+            terminated = flag(turn.terminated, "terminated", agent, env.id)
+            truncated = flag(turn.truncated, "truncated", agent, env.id)
+            if terminated or truncated:
                 ended.add(agent)
-                table.end(agent, turn.terminated, turn.truncated, observation=turn.observation)
+                table.end(agent, terminated, truncated, observation=turn.observation)
                 turn = await env.step_turn(None)  # how PettingZoo buries a dead agent
                 continue
             if turns == self.max_turns:
@@ -55,7 +58,7 @@ class Turns(Coordinator):
                 return
             turns += 1
             try:
-                action = await table.ask(agent, turn.observation, mask=mask_in(turn.info))
+                action = await table.ask(agent, turn.observation, mask=mask_in(turn.info, env))
             except SeatOut:
                 await _collect(env, table, but={*ended, agent})
                 raise

@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete, Space, Text
 from opentinker.envs.arrays import array_text, read_array
 from opentinker.envs.masks import MaskReader
 from opentinker.envs.text import TextSpace, encodable
-from opentinker.errors import ConfigError, EnvError, InvalidAction
+from opentinker.errors import ConfigError, EnvError, InvalidAction, message_text, value_text
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
@@ -262,12 +262,12 @@ class CustomActions:
         except InvalidAction:
             raise
         except (ValueError, LookupError) as error:
-            raise InvalidAction(text, str(error) or type(error).__name__) from error
+            raise InvalidAction(text, message_text(error) or type(error).__name__) from error
         listed = self._listed
         # the quick way for plain actions; Discrete.contains alone takes longer than all the rest
         index = listed.index(action) if listed is not None and type(action) in (int, str) else None
         if index is None and not self._space.contains(action):
-            raise InvalidAction(text, f"{action!r} is not in {self._space}")
+            raise InvalidAction(text, f"{value_text(action)} is not in {self._space}")
         if mask is not None and listed is not None:
             legal = action in listed.legal(mask) if index is None else listed.allows(index, mask)
             if not legal:

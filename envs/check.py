@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from opentinker.answers import flag, info_of, reward_number
 from opentinker.envs.codec import TextCodec, text_function
 from opentinker.envs.registry import prepare
 from opentinker.envs.world import World
-from opentinker.errors import ConfigError, InvalidAction
+from opentinker.errors import ConfigError, EnvError, InvalidAction, error_text, message_text, value_text
 from opentinker.seeding import derive
 
 _ACTIONS_TRIED = 20
+_RAISED = (Exception, SystemExit, GeneratorExit)
+"""What an environment may raise; all of it is a finding."""
 Event = tuple[Any, ...]
 """One line of a played episode: what somebody saw and did, or what the world answered."""
 
@@ -101,8 +105,8 @@ class _Check:
         before = _global_generators()
         try:
             events = list(self._events(self._env, self._seed))
-        except Exception as error:
-            self.find("play", f"{type(error).__name__}: {error}")
+        except _RAISED as error:
+            self.find("play", error_text(error))
             return None
         if _global_generators() != before:
             self.find("global_random", "an episode drew from a global generator; draw from the environment's own")
@@ -119,8 +123,8 @@ class _Check:
         one, other = self._events(self._env, self._seed), self._events(self._build(), self._seed + 1)
         try:
             mixed = [event for event, _ in itertools.zip_longest(one, other) if event is not None]
-        except Exception as error:
-            self.find("shared_state", f"two objects played turn about: {type(error).__name__}: {error}")
+        except _RAISED as error:
+            self.find("shared_state", f"two objects played turn about: {error_text(error)}")
             return
         self.same("shared_state", "an object plays differently while another one plays", alone, mixed)
 
@@ -136,10 +140,10 @@ class _Check:
                 _UPSTREAM[kind](self._env)
         except AttributeError as error:
             # api_test reads the dtype of every observation; a plain str of a sound environment has none.
-            if "'str' object has no attribute 'dtype'" not in str(error):
-                self.find("api", f"{type(error).__name__}: {error}")
-        except Exception as error:
-            self.find("api", f"{type(error).__name__}: {error}")
+            if "'str' object has no attribute 'dtype'" not in message_text(error):
+                self.find("api", error_text(error))
+        except _RAISED as error:
+            self.find("api", error_text(error))
 
 
 def _solo_api(env: Any) -> None:
@@ -177,6 +181,7 @@ class _Player:
     def __init__(self, env: Any, find: Callable[[str, str], None], codec_options: dict[str, Any]) -> None:
         self._world = World(lambda: env)
         self._facts = self._world.open()
+        self._name = type(env).__name__
         self._find, self._options = find, codec_options
         self._codecs: dict[str, TextCodec] = {}
 
@@ -191,8 +196,9 @@ class _Player:
             text, action = self._decide(agent, observation, info, derive(seed, step))
             yield agent, text, str(action)
             observation, reward, terminated, truncated, info = self._world.step(action)
-            yield float(reward), bool(terminated), bool(truncated)
-            if terminated or truncated:
+            told = self._told(agent, reward, terminated, truncated)
+            yield told
+            if told[1] or told[2]:
                 return
 
     def _aec(self, seed: int) -> Iterator[Event]:
@@ -202,9 +208,10 @@ class _Player:
             if turn is None:
                 return
             action, text = None, ""
-            if not turn.terminated and not turn.truncated:
+            told = self._told(turn.agent, turn.reward, turn.terminated, turn.truncated)
+            if not told[1] and not told[2]:
                 text, action = self._decide(turn.agent, turn.observation, turn.info, derive(seed, step))
-            yield turn.agent, text, str(action), float(turn.reward), bool(turn.terminated), bool(turn.truncated)
+            yield turn.agent, text, str(action), *told
             self._world.step(action)
 
     def _parallel(self, seed: int) -> Iterator[Event]:
@@ -220,13 +227,20 @@ class _Player:
             yield tuple((agent, text, str(action)) for agent, (text, action) in decided.items())
             answer = self._world.step({agent: action for agent, (_, action) in decided.items()})
             observations, rewards, terminations, truncations, infos = answer
-            yield tuple((a, float(rewards[a]), bool(terminations[a]), bool(truncations[a])) for a in agents)
+            yield tuple((a, *self._told(a, rewards[a], terminations[a], truncations[a])) for a in agents)
 
-    def _decide(self, agent: str, observation: Any, info: dict[str, Any], seed: int) -> tuple[str, Any]:
+    def _told(self, agent: str, reward: Any, terminated: Any, truncated: Any) -> tuple[float, bool, bool]:
+        value = reward_number(reward)
+        if not math.isfinite(value):
+            raise EnvError(f"{self._name!r} gave {agent} the reward {value_text(reward)}; give a finite number")
+        over = flag(terminated, "terminated", agent, self._name)
+        return value, over, flag(truncated, "truncated", agent, self._name)
+
+    def _decide(self, agent: str, observation: Any, info: Any, seed: int) -> tuple[str, Any]:
         codec = self._codecs.get(agent)
         if codec is None:
             codec = self._codecs[agent] = TextCodec(*self._world.spaces(agent), **self._options)
-        observation, mask = codec.split(observation, info)
+        observation, mask = codec.split(observation, info_of(info, self._name))
         text = codec.render(observation)
         space = codec.observation_space
         if isinstance(observation, str) and space is not None and observation not in space:

@@ -21,7 +21,7 @@ from opentinker.envs.actions import (
 )
 from opentinker.envs.arrays import array_text
 from opentinker.envs.text import TextSpace
-from opentinker.errors import ConfigError, EnvError
+from opentinker.errors import ConfigError, EnvError, OpenTinkerError, error_text, value_text
 from opentinker.registry import load_object
 
 LISTED = 4096
@@ -193,9 +193,14 @@ def text_function(name: Literal["render", "parse"], given: Callable[..., Any] | 
 
 def _checked(render: Callable[[Any], str]) -> Callable[[Any], str]:
     def checked(observation: Any) -> str:
-        text = render(observation)
+        try:
+            text = render(observation)
+        except (KeyboardInterrupt, OpenTinkerError):
+            raise
+        except BaseException as error:
+            raise EnvError(f"`render` raised {error_text(error)}") from error
         if not isinstance(text, str):
-            raise EnvError(f"`render` returned a {type(text).__name__}, not text: {text!r}")
+            raise EnvError(f"`render` returned a {type(text).__name__}, not text: {value_text(text)}")
         return text
 
     return checked
@@ -243,5 +248,5 @@ def _dict_text(parts: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], str
 def _same(observation: Any) -> str:
     if not isinstance(observation, str):
         kind = type(observation).__name__
-        raise EnvError(f"a text observation was expected, the environment gave {kind}: {observation!r}")
+        raise EnvError(f"a text observation was expected, the environment gave {kind}: {value_text(observation)}")
     return observation

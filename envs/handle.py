@@ -14,7 +14,7 @@ from opentinker.envs.process import ProcessEnded, RemoteError, RemoteWorld
 from opentinker.envs.registry import build, is_builtin, prepare
 from opentinker.envs.thread import EnvThread, Outcome, Overdue
 from opentinker.envs.world import AgentTurn, EnvStats, Facts, Kind, World
-from opentinker.errors import ConfigError, EnvError, EnvTimeout, OpenTinkerError
+from opentinker.errors import ConfigError, EnvError, EnvTimeout, OpenTinkerError, error_text, message_text
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +235,9 @@ class EnvHandle:
                 await asyncio.sleep(0)
             try:
                 return getattr(self._world, op)(*args)
-            except (Exception, SystemExit) as raised:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as raised:  # a plain call: what is thrown into this coroutine never comes out of it
                 raise self._failed(op, raised) from raised
         try:
             value, error = await self._thread.run(op, args, timeout or self._timeout)
@@ -263,7 +265,9 @@ class EnvHandle:
     def _plain(self, op: str, args: tuple[Any, ...]) -> Outcome:
         try:
             return getattr(self._world, op)(*args), None
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return None, error
 
     def _overdue(self, op: str, timeout: float | None) -> EnvTimeout:
@@ -277,7 +281,7 @@ class EnvHandle:
         self.stats.errors += 1
         if isinstance(error, ProcessEnded):
             self._bury()
-        text = str(error) if isinstance(error, (RemoteError, EnvError)) else f"{type(error).__name__}: {error}"
+        text = message_text(error) if isinstance(error, (RemoteError, EnvError)) else error_text(error)
         return EnvError(f"{self._name()} raised in {op}: {text}")
 
     def _bury(self) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Space
 
-from opentinker.errors import EnvError
+from opentinker.errors import EnvError, value_text
 
 _FLAGS = b"\x00\x01"
-_SHOWN = 200
 
 
 class MaskReader:
@@ -41,9 +40,7 @@ class MaskReader:
         return flags
 
     def _fault(self, what: str, mask: Any) -> EnvError:
-        shown = repr(mask)
-        shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
-        return EnvError(f"the action mask {what}; space: {self._space}, given: {shown}")
+        return EnvError(f"the action mask {what}; space: {self._space}, given: {value_text(mask)}")
 
 
 def _flags(mask: Any) -> bytes | None:

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from opentinker.envs.world import World
-from opentinker.errors import ConfigError, EnvError
+from opentinker.errors import ConfigError, EnvError, error_text, message_text
 
 _BOOT = """
 import json, sys
@@ -171,5 +171,5 @@ def _answer(call: Callable[[], Any]) -> bytes:
         return pickle.dumps(("ok", call(), ""))
     except BaseException as error:  # SystemExit too: the parent waits for an answer
         kind = "config" if isinstance(error, ConfigError) else "error"
-        message = str(error) if kind == "config" else f"{type(error).__name__}: {error}"
+        message = message_text(error) if kind == "config" else error_text(error)
         return pickle.dumps((kind, message, traceback.format_exc()))

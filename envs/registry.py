@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentinker.envs.adapters import gymnasium as gymnasium_adapter
 from opentinker.envs.adapters import pettingzoo as pettingzoo_adapter
-from opentinker.errors import ConfigError, OpenTinkerError, UnknownId
+from opentinker.errors import ConfigError, OpenTinkerError, UnknownId, error_text, value_text
 from opentinker.registry import Registry, load_object
 
 Factory = Callable[..., Any]
@@ -82,7 +83,7 @@ def _made(id: str, factory: Factory, kwargs: Mapping[str, Any]) -> Any:
         if not kwargs:  # then nobody but the environment can be at fault
             raise
         raise ConfigError(
-            f"environment {id!r} cannot be made with {dict(kwargs)}: {type(error).__name__}: {error}; correct its arguments"
+            f"environment {id!r} cannot be made with {value_text(dict(kwargs))}: {error_text(error)}; correct its arguments"
         ) from error
 
 
@@ -124,9 +125,23 @@ def is_builtin(id: str) -> bool:
 
 
 def _unknown(id: str) -> UnknownId:
+    if _is_module(id):
+        return UnknownId("environment", id, (), f"it is a module: name the class in it, {id}:Class")
     known = [*env_ids(), *(name for family in _FAMILIES for name in env_ids(family))]
     near = difflib.get_close_matches(id, known, n=1, cutoff=0.5)
     return UnknownId("environment", id, known if near else env_ids(), _HINT)
+
+
+def _is_module(id: str) -> bool:
+    """Whether a package or module of this name (of its first part) is there; nothing is imported."""
+    top, *rest = id.split(".")
+    if not all(part.isidentifier() for part in (top, *rest)):
+        return False
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # `__main__` has none
+        return False
+    return spec is not None and (spec.has_location or bool(rest))
 
 
 def _callable(path: str) -> Factory:

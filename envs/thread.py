@@ -105,7 +105,7 @@ def _serve(world: Askable, jobs: queue.SimpleQueue[_Job | None], given_up: threa
         del job  # or the last answer would live until the next call
     try:
         world.ask("close", ())
-    except Exception:
+    except BaseException:  # what ends a thread is no more to it than what an environment raises
         logger.warning("environment %s raised while it was closed", name, exc_info=True)
 
 

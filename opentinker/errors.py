@@ -35,6 +35,28 @@ class OpenTinkerError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
+def message_text(error: BaseException) -> str:
+    """`str(error)` for an error that others wrote: its own `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"(its __str__ raised {type(second).__name__})"
+
+
+def error_text(error: BaseException) -> str:
+    """An error's type and message, e.g. `OSError: no licence`, whatever its own `__str__` does."""
+    return f"{type(error).__name__}: {message_text(error)}"
+
+
+def value_text(value: Any, room: int = 200) -> str:
+    """`repr(value)` for a value that others gave, cut to `room` characters, whatever its own `__repr__` does."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a whole number of more than 4300 digits raises as well
+        text = f"a {type(value).__name__} (its __repr__ raised {type(error).__name__})"
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
 def _rebuild(kind: type[OpenTinkerError], args: tuple[Any, ...], attributes: dict[str, Any]) -> OpenTinkerError:
     # past __init__, whose arguments are not the message; OSError insists on its own __new__
     error: OpenTinkerError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)

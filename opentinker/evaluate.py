@@ -21,7 +21,7 @@ from opentinker.league.tally import METHOD
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, at_least_one, brief, run_async
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
-from opentinker.saved import SELF, Opponents, look_up, open_run, stamped
+from opentinker.saved import SELF, Opponents, look_up, open_run, write_stamped
 from opentinker.types import AgentID, EpisodeStatus
 
 Figures = dict[str, float]
@@ -200,16 +200,20 @@ class Evaluation:
         }
 
     def save(self) -> Path:
-        """Writes `evaluations/NAME.json` in the run's folder, and the first games beside it as `NAME.jsonl`."""
+        """Writes `evaluations/NAME.json` in the run's folder, and the first games beside it as `NAME.jsonl`.
+
+        Raises:
+            WriteFailed: no space or no right; neither of them is there then.
+        """
         mark = "" if self.weights == "latest" else f"-{self.weights}"
-        file = stamped(self.run / "evaluations", f"step-{self.step:06d}{mark}", ".json")
-        with file.with_suffix(".jsonl").open("w", encoding="utf-8") as lines:
-            for match in self.matches.values():
-                for episode in match.episodes:
-                    if episode.group < KEPT or episode.status is EpisodeStatus.FAILED:
-                        lines.write(json.dumps(episode_to_json(episode), allow_nan=False) + "\n")
-        file.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
-        return file
+        games = [
+            json.dumps(episode_to_json(episode), allow_nan=False) + "\n"
+            for match in self.matches.values()
+            for episode in match.episodes
+            if episode.group < KEPT or episode.status is EpisodeStatus.FAILED
+        ]
+        texts = {".jsonl": "".join(games), ".json": json.dumps(self.to_json(), indent=1) + "\n"}
+        return write_stamped(self.run / "evaluations", f"step-{self.step:06d}{mark}", texts)
 
 
 def evaluate_run(

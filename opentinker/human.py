@@ -16,6 +16,7 @@ HELP = """Write an action as the game reads it, or
   :quit         leave; the game ends here and is kept"""
 
 _SHOWN_LEGAL = 40
+_SHOWN_REPLY = 200
 
 
 class Left(Exception):
@@ -65,7 +66,7 @@ class HumanSeat:
                 action = space.parse(reply, mask)
             except InvalidAction as error:
                 attempts.append(Attempt((), None, reply, None, False, error.reason))
-                self._show(f"{printable(reply)!r} is no legal action: {printable(error.reason)}. Again (or :help).")
+                self._show(f"{excerpt(reply)!r} is no legal action: {excerpt(error.reason)}. Again (or :help).")
                 continue
             attempts.append(Attempt((), None, reply, action, True))
             return Decision(tuple(attempts), action, n_legal=None if legal is None else len(legal))
@@ -104,7 +105,7 @@ class HumanSeat:
             elif command == ":seen":
                 self._show(self._seen(rest.strip() or None))
             elif command.startswith(":") and command[1:].isalpha():
-                self._show(f"{printable(command)} is no command.\n{HELP}")
+                self._show(f"{excerpt(command)} is no command.\n{HELP}")
             else:
                 return reply
 
@@ -165,6 +166,12 @@ def printable(text: str) -> str:
     return "".join(
         char if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs") else _escaped(char) for char in text
     )
+
+
+def excerpt(text: str) -> str:
+    """The beginning of what somebody wrote, printable; all of it where it is no longer than a few lines."""
+    more = f"... ({len(text)} characters)" if len(text) > _SHOWN_REPLY else ""
+    return printable(text[:_SHOWN_REPLY]) + more
 
 
 def _escaped(char: str) -> str:

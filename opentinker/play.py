@@ -13,12 +13,12 @@ from typing import Any
 from opentinker.cast import Cast
 from opentinker.config import RunConfig
 from opentinker.errors import ConfigError, RolloutFailed, UnknownId
-from opentinker.human import HumanSeat, WatchedSeat, printable
+from opentinker.human import HumanSeat, WatchedSeat, excerpt, printable
 from opentinker.league.match import Opponent
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, brief, run_async
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
-from opentinker.saved import SELF, Opponents, look_up, open_run, stamped
+from opentinker.saved import SELF, Opponents, look_up, open_run, write_stamped
 from opentinker.seeding import Key
 from opentinker.types import AgentID, Episode, EpisodeStatus, Seat
 
@@ -120,8 +120,8 @@ async def _play(
         await rollout.close()
         saved.host.close()
     episode = groups[0].episodes[0]
-    file = stamped(ref.path / "play", agent.replace("/", "_"), ".jsonl")
-    file.write_text(json.dumps(episode_to_json(episode), allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(episode_to_json(episode), allow_nan=False) + "\n"
+    file = write_stamped(ref.path / "play", agent.replace("/", "_"), {".jsonl": text})
     if episode.status is EpisodeStatus.FAILED:
         raise RolloutFailed(f"the game failed: {brief(episode.error)}; its transcript is {file}", [episode])
     return Played(episode, file, agent, config.seed)
@@ -183,7 +183,7 @@ class _Chairs:
     def seen(self, agent: AgentID | None) -> str:
         """What one agent or all have seen so far."""
         if agent is not None and agent not in self._watched:
-            return printable(f"nobody is called {agent!r}; the agents are {', '.join(self._watched)}")
+            return printable(f"nobody is called {excerpt(agent)!r}; the agents are {', '.join(self._watched)}")
         chosen = self._watched if agent is None else {agent: self._watched[agent]}
         parts = []
         for name, seat in chosen.items():

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from opentinker.errors import ConfigError, DuplicateId, UnknownId
+from opentinker.errors import ConfigError, DuplicateId, UnknownId, error_text
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def load_object(path: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything, a SyntaxError for instance
-        raise ConfigError(f"cannot import {module_name!r} of {path!r}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"cannot import {module_name!r} of {path!r}: {error_text(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             near = difflib.get_close_matches(part, dir(found), n=1)

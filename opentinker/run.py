@@ -186,21 +186,25 @@ class Trainer:
             log.warning("policies %s play in none of the seats known before a game (%s)", idle, ", ".join(seats))
 
     async def run(self, folder: RunFolder, stop: StopRequest) -> RunResult:
-        """Trains from the last checkpoint, or from the start, to the last step."""
+        """Trains from the last checkpoint, or from the start, to the last step.
+
+        The record stands before loggers are ended and curves drawn: a signal is no longer the run's business then.
+        """
         def leave(signum: int) -> None:
             folder.status.left()
             self.progress.leaving(signum)
 
-        with folder.status.follow(), stop.listening(lambda: self.progress.stopping(self.doing), leave), rare_collections():
-            try:
+        listening = stop.listening(lambda: self.progress.stopping(self.doing), leave)
+        try:
+            with listening, rare_collections(), folder.status.follow():
                 done = await self._begin(folder, stop)
                 self.progress.begin(self.config, done)
                 await self._steps(folder, done, stop)
-            finally:
-                if self.loggers is not None:
-                    self.loggers.close(1 if sys.exc_info()[0] else 0)
-            rows = folder.read_metrics()
-            plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
+        finally:
+            if self.loggers is not None:
+                self.loggers.close(1 if sys.exc_info()[0] else 0)
+        rows = folder.read_metrics()
+        plot_curves(rows, folder.path / "report" / "curves.png", self.config.name)
         return RunResult(folder.path, self.config, rows)
 
     async def _begin(self, folder: RunFolder, stop: StopRequest) -> int:

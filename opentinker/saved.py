@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from opentinker.league.match import Opponent, scripted
 from opentinker.players import PLAYERS, ScriptedPlayer, check_player, make_player
 from opentinker.runs.checkpoints import CheckpointStore
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
+from opentinker.runs.writing import write_whole, writing
 from opentinker.types import AgentID
 
 if TYPE_CHECKING:
@@ -108,6 +110,33 @@ def stamped(folder: Path, stem: str, suffix: str) -> Path:
             number += 1
         else:
             return file
+
+
+def write_stamped(folder: Path, stem: str, texts: Mapping[str, str]) -> Path:
+    """New files, named as by `stamped`: all of them, whole, or none.
+
+    Args:
+        folder: made where it is missing.
+        stem: of their names.
+        texts: by suffix.
+
+    Returns:
+        The file of the last suffix.
+
+    Raises:
+        WriteFailed: no space, no right.
+    """
+    with writing(folder):
+        file = stamped(folder, stem, list(texts)[-1])
+    try:
+        for suffix, text in texts.items():
+            write_whole(file.with_suffix(suffix), text)
+    except BaseException:
+        for suffix in texts:
+            with contextlib.suppress(OSError):
+                file.with_suffix(suffix).unlink()
+        raise
+    return file
 
 
 class Opponents:

@@ -14,6 +14,9 @@ from opentinker.errors import (
     RunExists,
     SeatOut,
     UnknownId,
+    error_text,
+    message_text,
+    value_text,
 )
 
 EXAMPLES = [
@@ -81,6 +84,20 @@ def test_errors_are_standard_errors_too(kind, standard):
 def test_an_unknown_id_suggests_near_names(given, known, message):
     assert str(UnknownId("game", given, known)) == message
     assert str(UnknownId("game", given, known, "try X")) == f"{message} (try X)"
+
+
+def test_what_others_wrote_is_put_into_text_whatever_it_does():
+    class Speechless(Exception):
+        def __str__(self):
+            raise OSError
+
+        __repr__ = __str__
+
+    assert (error_text(KeyError("a")), message_text(ValueError("b"))) == ("KeyError: 'a'", "b")
+    assert error_text(Speechless()) == "Speechless: (its __str__ raised OSError)"
+    assert value_text(Speechless()) == "a Speechless (its __repr__ raised OSError)"
+    assert value_text(10**5000) == "a int (its __repr__ raised ValueError)"
+    assert value_text("x" * 198) == repr("x" * 198) and value_text("x" * 199) == "'" + "x" * 196 + "..."
 
 
 def test_an_invalid_action_cuts_long_replies_and_lists():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
 
+from opentinker.cli import main
 from opentinker.errors import CheckpointError, ConfigError, WriteFailed
 from opentinker.run import Silent, train
 from opentinker.runs.status import read_status
@@ -111,3 +113,41 @@ def test_p5_figures_that_find_no_room_stop_the_run(disk, whole):
         train(CONFIG, f"runs_dir={place}", resume=True)
     (place / "ballast").unlink()
     go_on(place, whole)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train({**CONFIG, "name": "done"}, f"runs_dir={tmp_path_factory.mktemp('finished')}").folder
+
+
+def command(*arguments):
+    try:
+        main([str(item) for item in arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize("form", [["--form", "hf"], ["--ema"]])
+def test_an_export_to_a_full_disk_is_one_short_line_and_leaves_nothing(disk, finished, capsys, form):
+    place = disk(100)
+    assert command("export", finished, place / "out", *form) == 1
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        rf"error: cannot write {place}/out: No space left on device \(file system {place}: [0-9.]+ MB free\)\n", said
+    )
+    assert not list(place.iterdir())
+
+
+def test_what_is_shown_or_measured_on_a_full_disk_leaves_no_halves(disk, finished, capsys, caplog):
+    place = disk(1200)
+    shutil.copytree(finished, place / "done", ignore=shutil.ignore_patterns("report", "step-000002", "step-000004"))
+    free = os.statvfs(place)
+    (place / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
+    before = sorted(place.rglob("*"))
+    assert command("show", place / "done", "--out", place) == 1
+    assert f"error: cannot write {place}/index.html: No space left on device" in capsys.readouterr().err
+    assert command("eval", place / "done", "--games", "1", "--out", place / "out.json") == 1
+    assert f"error: cannot write {place}/out.json: No space left on device" in capsys.readouterr().err
+    assert f"cannot write {place}/done/evaluations/step-" in caplog.text
+    assert [path for path in sorted(place.rglob("*")) if path not in before and path.name != "evaluations"] == []

@@ -97,3 +97,12 @@ def test_a_watched_script_keeps_what_it_was_asked_and_its_player_the_raw_observa
 def test_what_would_steer_a_terminal_is_written_out():
     assert printable("a\tb\nc é 漢 🂡") == "a\tb\nc é 漢 🂡"
     assert printable("\x1b[31m\r\x00\x9b\u202e\ud800") == "\\x1b[31m\\r\\x00\\x9b\\u202e\\ud800"
+
+
+def test_of_a_very_long_reply_only_the_beginning_is_shown():
+    wrong, command = "x" * 3_000_000, ":" + "y" * 3_000_000
+    seat, shown = human(wrong, command, "left")
+    decision = asyncio.run(seat.decide("where?", SPACE))
+    assert decision.attempts[0].reply == wrong  # the record has it all
+    assert f"'{'x' * 200}... (3000000 characters)' is no legal action" in shown[1]
+    assert all(len(text) < 1000 for text in shown)

@@ -385,3 +385,22 @@ def test_p7_p8_batch_settings_given_as_overrides_reach_verl_and_nothing_is_dropp
         assert (actor.clip_ratio, actor.clip_ratio_low, actor.clip_ratio_high, actor.entropy_coeff) == (0.3, 0.3, 0.3, 0.01)
         assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, micro) == ("gpg", "token-sum", 99)
     assert len(workers) == 2
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_p5_signals_after_the_last_checkpoint_leave_a_finished_run(tmp_path, monkeypatch, early):
+    """`early`: signals that came while the last step was done."""
+
+    def plot(*rest):
+        assert read_status(tmp_path / "run").state == "finished"
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopper = _Stopper(3 if early else -1, signal.SIGINT)
+    monkeypatch.setattr("opentinker.run.plot_curves", plot)
+    with pytest.raises(KeyboardInterrupt):
+        train(_config(tmp_path), progress=stopper)
+    assert getattr(stopper, "told", None) == ("step 3" if early else None)  # no promise to finish what is saved
+    status = read_status(tmp_path / "run")
+    assert (status.state, status.step, status.error) == ("finished", 3, "")
+    monkeypatch.undo()
+    assert len(train(_config(tmp_path), resume=True).rows) == 4

@@ -42,7 +42,8 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug logging.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    shown = "%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=shown, stream=sys.stderr)
     if debug:
         logging.getLogger("opentinker").setLevel(logging.DEBUG)
 

@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from opentinker.cli.app import app, key_values, out
+from opentinker.cli.stopping import told_when_stopped
 
 envs_app = typer.Typer(help="Environments: what there is, and whether yours is sound.", no_args_is_help=True)
 app.add_typer(envs_app, name="envs")
 
 
 @envs_app.command("list")
+@told_when_stopped()
 def envs_list() -> None:
     """List our own environments and the families that others bring."""
     from opentinker.envs import env_ids
@@ -25,6 +27,7 @@ def envs_list() -> None:
 
 
 @envs_app.command("check")
+@told_when_stopped()
 def envs_check(
     id: Annotated[str, typer.Argument(help="An environment id.")],
     kwargs: Annotated[list[str] | None, typer.Argument(help="key=value for its constructor.")] = None,

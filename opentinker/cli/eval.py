@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opentinker.cli.app import app, out
+from opentinker.cli.stopping import told_when_stopped
 
 if TYPE_CHECKING:
     from opentinker.evaluate import Evaluation
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @app.command("eval")
+@told_when_stopped()
 def evaluate(
     run: Annotated[str, typer.Argument(help="RUN or RUN@VERSION: a step, latest, best or ema.", metavar="RUN")],
     against: Annotated[
@@ -37,6 +39,7 @@ def evaluate(
     import json as encoder
 
     from opentinker.evaluate import evaluate_run
+    from opentinker.runs.writing import write_whole
 
     found = evaluate_run(run, against or (), games=games, seed=seed)
     text = encoder.dumps(found.to_json(), indent=1)
@@ -46,7 +49,7 @@ def evaluate(
     except OSError as error:  # another's run, on a disk that is not ours to write on
         log.warning("nothing is written into the run's folder: %s", error)
     if file is not None:
-        file.write_text(text + "\n", encoding="utf-8")
+        write_whole(file, text + "\n")
     if json:
         out.print(text)
         return

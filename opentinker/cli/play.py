@@ -14,9 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from opentinker.cli.app import app, out
+from opentinker.cli.stopping import told_when_stopped
 
 
 @app.command()
+@told_when_stopped()
 def play(
     run: Annotated[str, typer.Argument(help="RUN or RUN@VERSION: a step, latest, best or ema.", metavar="RUN")],
     agent: Annotated[str | None, typer.Option("--as", help="Whom you play; left out: who there is.")] = None,
@@ -102,6 +104,8 @@ class Terminal:
 
 def _line() -> str | None:
     """A line without its end, None at the end of the input."""
+    from opentinker.human import excerpt
+
     if sys.stdin.isatty():
         try:
             return input("> ")
@@ -110,5 +114,5 @@ def _line() -> str | None:
     out.print("> ", end="")
     sys.stdout.flush()
     line = sys.stdin.readline()
-    out.print(line.rstrip("\n") if line else "")
+    out.print(excerpt(line.rstrip("\n")))
     return line.rstrip("\n") if line else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opentinker.cli.app import app, out
+from opentinker.cli.stopping import told_when_stopped
 from opentinker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@told_when_stopped()
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where the runs lie.")] = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="One JSON list, for programs.")] = False,

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from opentinker.cli.app import app, out
+from opentinker.cli.stopping import told_when_stopped
 
 
 @app.command()
+@told_when_stopped()
 def show(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of runs, or names below runs/.")],
     to: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from opentinker.cli.app import app, command, exit_code, out
+from opentinker.cli.stopping import told_when_stopped
 from opentinker.errors import OpenTinkerError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of the s
 
 
 @app.command()
+@told_when_stopped()
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file, for example configs/kuhn_selfplay.yaml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key.path=value, as many as you like.")] = None,
@@ -35,18 +38,18 @@ def train(
 ) -> None:
     """Train the policies of CONFIG."""
     result = run_with_progress(lambda: config, overrides or [], resume=resume, json=json, quiet=quiet)
-    if result is not None:
+    if result is not None and not quiet:
         again = f"{command()} train {config} name={_next_name(result.folder.name)} seed={result.seed + 1}"
-        out.print(f"next:    open the curves; another run, with other settings as key.path=value:\n         {again}")
+        say(f"         {again}  # another run, with other settings as key.path=value")
 
 
 def run_with_progress(
-    find: Callable[[], Path | RunConfig], overrides: Sequence[str], *, resume: bool, json: bool, quiet: bool
+    find: Callable[[], Path | RunConfig | RunResult], overrides: Sequence[str], *, resume: bool, json: bool, quiet: bool
 ) -> RunResult | None:
     """Trains and says where things are. With `json` the last line on stdout says it, and None is returned.
 
     Args:
-        find: gives the configuration, or raises what is wrong with it.
+        find: gives the configuration, or a run that needs no training, or raises what is wrong; called before slow imports.
         overrides: of the configuration.
         resume: go on with the run of its name.
         json: progress as JSON lines.
@@ -56,21 +59,43 @@ def run_with_progress(
         SystemExit: with `json`, after the line that tells what went wrong.
     """
     from opentinker.report.progress import JsonProgress, LiveProgress
-    from opentinker.run import train as run
+    from opentinker.result import RunResult
+
+    def run(progress: JsonProgress | LiveProgress) -> RunResult:
+        found = find()
+        if isinstance(found, RunResult):
+            return found
+        from opentinker.run import train
+
+        return train(found, *overrides, resume=resume, progress=progress)
 
     if json:
         lines = _leaves_at_once(JsonProgress(sys.stdout))
         with contextlib.redirect_stdout(sys.stderr), _told(lines):  # whatever else prints
-            result = run(find(), *overrides, resume=resume, progress=lines)
+            result = run(lines)
         lines.tell("end", **_places(result))
         return None
     with _leaves_at_once(LiveProgress(out, quiet)) as progress:
-        result = run(find(), *overrides, resume=resume, progress=progress)
-    out.print(f"run:     {result.folder}")
-    out.print(f"curves:  {result.curves}")
-    out.print(f"figures: {result.folder / 'metrics.jsonl'}")
-    out.print(f"weights: {result.folder / 'checkpoints'}/step-*/policies/NAME/weights (Hugging Face or PEFT layout)")
+        result = run(progress)
+    say(f"run:     {result.folder}")
+    say(f"curves:  {result.curves}")
+    say(f"figures: {result.folder / 'metrics.jsonl'}")
+    say(f"weights: {result.folder / 'checkpoints'}/step-*/policies/NAME/weights (Hugging Face or PEFT layout)")
+    if quiet:
+        return result
+    name = _typed(result.folder)
+    say(f"next:    {command()} show {name}  # curves, settings and every recorded episode as one page")
+    say(f"         {command()} eval {name}  # held-out games, with intervals; --against random, for example")
+    say(f"         {command()} play {name}  # a game against its agents")
     return result
+
+
+def say(text: str) -> None:
+    """A line on stdout, if anybody still reads that."""
+    from opentinker.report.progress import unread
+
+    with unread(out.file):
+        out.print(text)
 
 
 def _leaves_at_once(progress: AnyProgress) -> AnyProgress:
@@ -108,6 +133,12 @@ def _told(lines: JsonProgress) -> Iterator[None]:
         if isinstance(error, (OpenTinkerError, OSError, KeyboardInterrupt)):
             raise SystemExit(exit_code(error)) from None
         raise
+
+
+def _typed(folder: Path) -> str:
+    """How a run is named on a command line from here."""
+    here = folder.parent.name == "runs" and folder.parent.resolve() == Path("runs").resolve()
+    return shlex.quote(folder.name if here else str(folder))
 
 
 def _next_name(name: str) -> str:

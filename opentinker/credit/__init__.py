@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from opentinker.credit.base import Advantages, Baseline, CreditFn, CreditResult
 from opentinker.credit.shaping import form_penalty, legal_entropy
-from opentinker.errors import ConfigError
+from opentinker.errors import ConfigError, error_text
 from opentinker.registry import Registry, load_object
 from opentinker.types import Group
 
@@ -55,7 +55,7 @@ def make_credit(id: str, **settings: Any) -> Credit:
         raise
     except Exception as error:
         raise ConfigError(
-            f"credit function {id!r} cannot be used: without groups it raises {type(error).__name__}: {error}; "
+            f"credit function {id!r} cannot be used: without groups it raises {error_text(error)}; "
             "it is called with (groups, state, *, settings…)"
         ) from error
     if not isinstance(result, CreditResult):

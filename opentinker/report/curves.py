@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from opentinker.errors import WriteFailed
 from opentinker.report.figures import FAILED, Chart, charts
+from opentinker.runs.writing import writing
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,11 @@ def plot_curves(rows: Rows, file: Path, title: str) -> Path:
     Characters that cannot be drawn are replaced, figures beyond 1e100 left out; a file that cannot be written is logged:
     the run behind it is finished all the same.
     """
-    return plot_runs({"": rows}, file, title)
+    try:
+        return plot_runs({"": rows}, file, title)
+    except WriteFailed as error:
+        log.warning("%s", error)
+        return file
 
 
 def plot_runs(runs: Mapping[str, Rows], file: Path, title: str) -> Path:
@@ -54,6 +62,9 @@ def plot_runs(runs: Mapping[str, Rows], file: Path, title: str) -> Path:
         runs: the lines of `metrics.jsonl` of each run, by its name. A single one has a colour for each line.
         file: as for `plot_curves`.
         title: above the panels.
+
+    Raises:
+        WriteFailed: the file cannot be written; what was there before is untouched.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -76,14 +87,17 @@ def plot_runs(runs: Mapping[str, Rows], file: Path, title: str) -> Path:
     if len(runs) > 1:
         keys = [Line2D([], [], color=f"C{number}", label=_label(name)) for number, name in enumerate(runs)]
         figure.legend(handles=keys, loc="outside lower center", ncols=min(len(runs), 6), fontsize=8)
-    try:
+    aside = file.with_name(f".{os.getpid()}.{file.name}")
+    with writing(file), warnings.catch_warnings():
+        # a glyph that the font lacks becomes a box; a layout that does not fit is drawn without one
+        warnings.simplefilter("ignore", UserWarning)
         file.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            # a glyph that the font lacks becomes a box; a layout that does not fit is drawn without one
-            warnings.simplefilter("ignore", UserWarning)
-            figure.savefig(file, dpi=120)
-    except OSError as error:
-        log.warning("cannot write the curves to %s: %s", file, error)
+        try:
+            figure.savefig(aside, dpi=120)
+            aside.replace(file)
+        finally:
+            with suppress(OSError):
+                aside.unlink()
     return file
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import IO, Any
 
@@ -32,6 +33,37 @@ def tell_stopping(what: str) -> None:
     with contextlib.suppress(RuntimeError, OSError, ValueError):  # the signal came while stderr was being written, or closed
         sys.stderr.write(f"\nfinishing {what}, saving; press again to stop at once\n")
         sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def unread(stream: IO[str]) -> Iterator[None]:
+    """A place to write to a stream whose reader may have gone away, or whose disk may be full: nothing ends for that.
+
+    It is told in a warning, and the stream leads nowhere from then on: what it still holds would fail again, at the latest
+    when the process ends.
+    """
+    try:
+        yield
+    except (OSError, SystemExit) as error:
+        # rich's console leaves the program where the reader of a pipe went away
+        cause = error.__context__ if isinstance(error, SystemExit) else error
+        if not isinstance(cause, OSError):
+            raise
+        log.warning("nobody reads the progress any more, the run goes on: %s", cause)
+        _lead_nowhere(stream)
+        with contextlib.suppress(ValueError):
+            try:
+                sys.stderr.flush()
+            except OSError:  # it goes to the same place
+                _lead_nowhere(sys.stderr)
+
+
+def _lead_nowhere(stream: IO[str]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # one that is no file of the system's
+        number = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 class LiveProgress:
@@ -62,12 +94,14 @@ class LiveProgress:
                 TextColumn("{task.fields[figures]}", markup=False),
                 console=self._console,
             )
-            self._bar.start()
+            with self._unread():
+                self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with self._unread():
+                self._bar.stop()
 
     def begin(self, config: RunConfig, done: int) -> None:
         """Training starts or goes on after `done` steps."""
@@ -101,18 +135,31 @@ class LiveProgress:
         """A second signal: the terminal is given back."""
         self.__exit__(None, None, None)
 
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        with unread(self._console.file):
+            yield
+            return
+        self._quiet = True
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            with contextlib.suppress(OSError, SystemExit, IndexError):  # it may have stopped halfway through its start
+                bar.stop()
+
     def _show(self, what: str, done: int, total: int, figures: str, always: bool = False) -> None:
         if self._quiet:
             return
         if self._bar is not None:
             if self._task is None:
                 self._task = self._bar.add_task(what, total=total, figures=figures)
-            self._bar.update(self._task, description=what, completed=done, total=total, figures=figures)
+            with self._unread():
+                self._bar.update(self._task, description=what, completed=done, total=total, figures=figures)
             return
         now = time.monotonic()
         if always or now - self._shown >= QUIET_SECONDS:
             self._shown = now
-            self._console.print(f"{what} {done}/{total} {figures}".rstrip(), markup=False)
+            with self._unread():
+                self._console.print(f"{what} {done}/{total} {figures}".rstrip(), markup=False)
 
 
 class JsonProgress:
@@ -148,9 +195,8 @@ class JsonProgress:
         """Writes one line."""
         if self._stream is None:
             return
-        try:
+        with unread(self._stream):
             self._stream.write(json.dumps({"event": event, **fields}) + "\n")
             self._stream.flush()
-        except OSError as error:
-            self._stream = None
-            log.warning("nobody reads the progress any more, the run goes on: %s", error)
+            return
+        self._stream = None

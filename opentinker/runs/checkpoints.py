@@ -92,6 +92,7 @@ class CheckpointStore:
         (partial / "policies").mkdir(parents=True)
         write_policies(partial / "policies")
         (partial / STATE).write_text(json.dumps(state, allow_nan=True), encoding="utf-8")
+        share(partial)
         files = {name: _fingerprint(partial / name, sync=True) for name in _only_files(partial)}
         for folder in (path for path in partial.rglob("*") if path.is_dir()):
             _sync(folder)
@@ -224,6 +225,14 @@ class CheckpointStore:
 
 class _MaybeSound(CheckpointError):
     """Nothing says that it is torn: it is not passed over."""
+
+
+def share(folder: Path) -> None:
+    """Gives every file below a folder the rights that a new one has here; safetensors writes for its owner alone."""
+    rights = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(rights)
 
 
 def write_synced(path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any, Literal
 
-from opentinker.errors import Interrupted, RunExists
+from opentinker.errors import Interrupted, RunExists, error_text
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class StatusFile:
             raise
         except BaseException as error:
             text = "".join(traceback.format_exception(error))
-            self._set("failed", f"{type(error).__name__}: {error}", text[-MOST_TRACEBACK:])
+            self._set("failed", error_text(error), text[-MOST_TRACEBACK:])
             raise
         self._set("finished")
 

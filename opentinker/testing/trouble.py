@@ -24,16 +24,29 @@ REWARDS: dict[str, Any] = {
     "reward infinite": -math.inf,
     "reward text": "a lot",
     "no reward": None,
+    "reward too large": 10**400,
 }
 MASKS: dict[str, Any] = {"nothing legal": [0, 0, 0], "mask too short": [1], "mask of texts": ["yes", "no", "no"]}
 
-RAISING = ("reset raises", "step raises", "step exits")
+INFOS: dict[str, Any] = {"info of another type": ["a list"]}
+FLAGS: dict[str, Any] = {"flag of text": "no"}
+
+RAISING = ("reset raises", "step raises", "step exits", "step raises GeneratorExit", "step raises without a text")
 HANGING = ("reset hangs", "step hangs")
-GARBAGE = (*OBSERVATIONS, *REWARDS, *MASKS)
+GARBAGE = (*OBSERVATIONS, *REWARDS, *MASKS, *INFOS, *FLAGS)
 TUPLES = ("reset of one value", "step of four values")
 """For environments whose `reset` and `step` return something: not for AEC."""
 STRANGERS = ("a stranger is rewarded", "a stranger observes")
 """Agents that are none of `possible_agents`: for environments of several agents."""
+
+
+class Speechless(Exception):
+    """An error that cannot be put into text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+    __repr__ = __str__
 
 
 class Trouble:
@@ -84,8 +97,14 @@ class Trouble:
         """The reward as this episode pays it."""
         return REWARDS.get(self.kind, value) if self.round == AT else value
 
-    def info(self) -> dict[str, Any]:
+    def flag(self, over: bool) -> Any:
+        """Whether the game is over, as this episode says it."""
+        return FLAGS.get(self.kind, over) if self.round == AT else over
+
+    def info(self) -> Any:
         """The info of this round: the middle word is not legal in the last."""
+        if self.round == AT and self.kind in INFOS:
+            return INFOS[self.kind]
         if self.round == AT and self.kind in MASKS:
             return {"action_mask": MASKS[self.kind]}
         return {"action_mask": [1, 0, 1]} if self.round == ROUNDS else {}
@@ -99,6 +118,10 @@ class Trouble:
             raise RuntimeError(f"the world broke in {where}")
         if self.kind == f"{where} exits":
             raise SystemExit(3)
+        if self.kind == f"{where} raises GeneratorExit":
+            raise GeneratorExit(4)
+        if self.kind == f"{where} raises without a text":
+            raise Speechless
         if self.kind == f"{where} hangs":
             self.released.wait(3600)
 
@@ -145,7 +168,7 @@ class TroubledEnv(TextEnv):
         trouble, reward = self.trouble, self._cards.worth(action)
         self._cards.next([action])
         over = trouble.go_on()
-        answer = (trouble.observation(self._cards.shown(trouble.round)), trouble.reward(reward), over, False)
+        answer = (trouble.observation(self._cards.shown(trouble.round)), trouble.reward(reward), trouble.flag(over), False)
         return answer if trouble.kind == "step of four values" else (*answer, trouble.info())
 
 
@@ -176,7 +199,7 @@ class TroubledParallelEnv(TextParallelEnv):
         over = trouble.go_on()
         seen = self._all(trouble.observation(self._cards.shown(trouble.round))) | trouble.stranger("observes")
         rewards = {agent: trouble.reward(value) for agent, value in worth.items()} | trouble.stranger("is rewarded")
-        answer = (seen, rewards, self._all(over), self._all(False))
+        answer = (seen, rewards, self._all(trouble.flag(over)), self._all(False))
         self.agents = [] if over else self.agents
         return answer if trouble.kind == "step of four values" else (*answer, {agent: trouble.info() for agent in seen})
 
@@ -215,7 +238,7 @@ class TroubledAECEnv(TextAECEnv):
         reward = self._cards.worth(action)
         self._cards.next([action])
         if agent == self.possible_agents[-1]:
-            self.terminations = dict.fromkeys(self.agents, trouble.go_on())
+            self.terminations = dict.fromkeys(self.agents, trouble.flag(trouble.go_on()))
             self.infos = {agent: trouble.info() for agent in self.agents}
             reward = trouble.reward(reward)
         # each is paid for its own words only, so nothing adds up between two of its turns

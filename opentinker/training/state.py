@@ -22,11 +22,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from opentinker.config import PolicyConfig
 from opentinker.errors import CheckpointError, ConfigError
+from opentinker.runs.forms import EMA as EMA
 from opentinker.training.adapters import AdapterSpec, describe, fingerprint, read_peft, write_peft
 from opentinker.training.models import load_model, model_folder
 
 FORMAT = 1
-WEIGHTS, EMA, OPTIMIZER, STATE = "weights", "ema.safetensors", "optimizer.safetensors", "state.json"
+WEIGHTS, OPTIMIZER, STATE = "weights", "optimizer.safetensors", "state.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 
 from opentinker.cli import main
 from opentinker.report.record import episode_from_json
+from opentinker.runs import writing
 
 saved = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "fixtures" / "saved.py")))
 
@@ -86,3 +87,29 @@ def test_bad_input_is_exit_code_2_and_writes_nothing(folder, capsys, arguments, 
     said = capsys.readouterr()
     assert message in said.err and "Traceback" not in said.err and said.out == ""
     assert not (folder / "evaluations").exists()
+
+
+def test_a_disk_that_is_full_leaves_no_empty_files(folder, capsys, caplog, monkeypatch, tmp_path):
+    real = writing.write_synced
+
+    def full(path, text):
+        if path.suffix == ".json":
+            raise OSError(28, "No space left on device")
+        real(path, text)
+
+    monkeypatch.setattr(writing, "write_synced", full)
+    out = tmp_path / "out.json"
+    out.write_text("before")
+    assert run("eval", "kuhn", "--games", "1", "--out", str(out)) == 1
+    assert not list((folder / "evaluations").iterdir()) and out.read_text() == "before"
+    assert f"error: cannot write {out}: No space left on device" in capsys.readouterr().err
+    assert "nothing is written into the run's folder: cannot write runs/kuhn/evaluations/step-000005-" in caplog.text
+
+
+def test_ctrl_c_is_told_in_a_line(folder, capsys, monkeypatch):
+    def stop(*rest, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opentinker.evaluate.evaluate_run", stop)
+    assert run("eval", "kuhn") == 130
+    assert capsys.readouterr().err == "\nstopped\n"

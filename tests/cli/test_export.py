@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -105,7 +108,8 @@ def test_averaged_weights_are_asked_for_either_way(capsys):
 
 def test_an_adapter_says_where_its_base_stands(folder, capsys):
     assert _run("export", "two", "adapter", "--policy", "lora", "--form", "peft") == 0
-    assert "PeftModel" in capsys.readouterr().out
+    base = folder / "adapter" / "base"
+    assert f'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "adapter")' in capsys.readouterr().out
     config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(folder / "adapter" / "base")
 
@@ -129,6 +133,29 @@ def test_bad_input_ends_with_one_message_and_writes_nothing(folder, capsys, argu
     assert sorted(folder.rglob("*")) == before
 
 
+def test_bad_input_is_told_before_anything_slow_is_imported():
+    code = """if True:
+        import sys
+        from opentinker.cli import main
+        try:
+            main(["export", "two", "x", "--policy", "lora", "--form", "hf"])
+        except SystemExit as end:
+            print(end.code, sorted({"torch", "transformers", "peft"} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, "use merged or peft" in done.stderr) == ("2 []\n", True)
+
+
+def test_others_may_read_what_was_exported_as_far_as_new_files_may_be_read():
+    before = os.umask(0o027)
+    try:
+        assert _run("export", "two", "shared", "--policy", "lora", "--form", "peft") == 0
+    finally:
+        os.umask(before)
+    rights = {file.stat().st_mode & 0o777 for file in Path("shared").rglob("*") if file.is_file()}
+    assert rights == {0o640}
+
+
 def test_a_wrong_target_is_told_before_anything_is_written(folder, capsys):
     assert _run("train", "config.yaml", "name=wrong", "policies.lora.adapter.targets=[q_prj]") == 2
     assert (
@@ -136,3 +163,8 @@ def test_a_wrong_target_is_told_before_anything_is_written(folder, capsys):
         in capsys.readouterr().err
     )
     assert not (folder / "runs" / "wrong").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(capsys):
+    assert _run("export", "two", "/proc/x", "--policy", "full") == 1
+    assert capsys.readouterr().err == "error: cannot write /proc/x: No such file or directory\n"

@@ -95,3 +95,26 @@ def test_without_an_agent_it_says_who_there_is(folder):
     process = start(folder)
     _, err = process.communicate(b"", timeout=120)
     assert process.returncode == 2 and b"the agents are player_0, player_1" in err
+
+
+def test_a_very_long_line_is_shown_by_its_beginning(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder.parents[1])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("z" * 3_000_000 + "\n:seen " + "z" * 3_000_000 + "\nb\n"))
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["play", "kuhn", "--as", "player_1", "--seed", "4"])
+    said = capsys.readouterr().out
+    assert len(said) < 4000 and "z" * 201 not in said and "game over (terminated)" in said
+
+
+def test_a_transcript_that_finds_no_room_is_named_and_leaves_nothing(folder, monkeypatch, capsys):
+    def full(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.chdir(folder.parents[1])
+    monkeypatch.setattr("opentinker.runs.writing.write_synced", full)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    before = sorted((folder / "play").iterdir()) if (folder / "play").exists() else []
+    with pytest.raises(SystemExit, match="^1$"):
+        main(["play", "kuhn", "--as", "player_1"])
+    assert "error: cannot write runs/kuhn/play/player_1-" in capsys.readouterr().err
+    assert sorted((folder / "play").iterdir()) == before

@@ -71,6 +71,20 @@ def test_a_finished_run_is_lengthened_by_its_name(place, capsys):
     assert list(Path("runs/run/tensorboard").iterdir())
 
 
+def test_a_finished_run_says_so_and_how_it_is_lengthened(place, capsys):
+    before = {file: file.read_bytes() for file in Path("runs/run").rglob("*") if file.is_file()}
+    assert run("resume", "run") == 0
+    said = capsys.readouterr().out
+    assert "'run' is finished: all 2 steps are done" in said and "resume run train.steps=4\n" in said
+    assert "eval run" in said and "training" not in said
+    assert run("resume", "run", "--json") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["step"] == 2
+    assert {file: file.read_bytes() for file in Path("runs/run").rglob("*") if file.is_file()} == before
+    shutil.rmtree("runs/run/checkpoints/step-000002")  # then there is something to do
+    assert run("resume", "run") == 0
+    assert "is finished" not in capsys.readouterr().out
+
+
 def test_a_run_goes_on_where_its_folder_moved(place, capsys, monkeypatch):
     Path("elsewhere").mkdir()
     shutil.move("runs/run", "elsewhere/another-name")

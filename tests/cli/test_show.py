@@ -77,3 +77,25 @@ def test_nothing_heavy_is_imported(runs):
     code += "print(sorted({'torch', 'transformers', 'ray', 'verl', 'gymnasium'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=runs.parent, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_disk_without_room_is_told_with_the_file(runs, capsys, monkeypatch):
+    def full(records, most, out):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("opentinker.report.page._write", full)
+    assert show("one", "--out", "there") == 1
+    assert capsys.readouterr().err.startswith("error: cannot write there/index.html: No space left on device")
+    assert not list((runs.parent / "there").iterdir())
+    monkeypatch.undo()
+    monkeypatch.chdir(runs.parent)
+
+    def half(self, path, **settings):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    assert show("one", "--out", "there") == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: cannot write there/curves.png: No space left on device") and "curves:" not in said.out
+    assert [path.name for path in (runs.parent / "there").iterdir()] == ["index.html"]

@@ -355,6 +355,28 @@ def test_an_exit_fails_the_episode_with_its_traceback(seated, where):
     assert episode.outcome.get("out") == (None if where == "coordinator" else {"player_0": "failed"})
 
 
+@pytest.mark.parametrize("where", ["seat", "barrier", "coordinator"])
+def test_a_generators_exit_fails_the_episode_with_its_traceback(seated, where):
+    at, script = raising(seated, GeneratorExit(0), where)
+    episode = play(at, script, episode_timeout=5)
+    assert episode.status is EpisodeStatus.FAILED
+    assert "GeneratorExit: 0" in episode.error and "raise error" in episode.error
+
+
+@pytest.mark.parametrize("where", ["seat", "barrier", "coordinator"])
+def test_an_error_without_a_text_fails_the_episode_with_its_traceback(seated, where):
+    class Speechless(Exception):
+        def __str__(self):
+            raise ValueError
+
+        __repr__ = __str__
+
+    at, script = raising(seated, Speechless(), where)
+    episode = play(at, script, episode_timeout=5)
+    assert episode.status is EpisodeStatus.FAILED
+    assert "Speechless: (its __str__ raised ValueError)" in episode.error and "raise error" in episode.error
+
+
 def test_an_exit_in_a_final_prompt_fails_the_episode(seated):
     def leave(observation):
         raise SystemExit(0)

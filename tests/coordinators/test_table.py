@@ -310,6 +310,15 @@ def test_tell_reaches_the_seats_and_the_record(seated):
 # reward, end
 
 
+def test_a_coordinator_cannot_end_a_game_by_a_text(seated):
+    at = seated(SlowEnv(0), {"agent": "go"})
+    for flags, name in (("no", False), "terminated"), ((False, "no"), "truncated"):
+        with pytest.raises(EnvError, match=f"gave agent as {name} 'no'; give True or False"):
+            at.table.end("agent", *flags)
+    at.table.end("agent", np.bool_(False), 1)
+    assert at.table.freeze().status is EpisodeStatus.TRUNCATED
+
+
 def test_a_reward_belongs_to_the_latest_turn_and_before_the_first_to_the_episode(seated):
     at = seated(SlowEnv(0), {"agent": "go"})
 

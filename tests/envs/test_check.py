@@ -78,6 +78,32 @@ class FourTuple(Sound):
         return super().step(action)[:4]
 
 
+class TextFlag(Sound):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, "no", info
+
+
+class ListInfo(Sound):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], ["nothing"]
+
+
+class HugeReward(Sound):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 10**400, *rest
+
+
+class Speechless(Sound):
+    class Fault(Exception):
+        def __str__(self):
+            raise ValueError
+
+    def step(self, action):
+        raise self.Fault
+
+
 def rules(env):
     return [finding.rule for finding in check_env(env)]
 
@@ -121,6 +147,19 @@ def test_an_object_keeps_no_trace_of_the_upstream_test():
 )
 def test_each_mistake_is_found(make, rule):
     assert rule in rules(make())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (TextFlag, "EnvError: 'TextFlag' gave agent as truncated 'no'; give True or False"),
+        (ListInfo, "EnvError: 'ListInfo' gave a list as info: ['nothing']; give a dict"),
+        (HugeReward, f"EnvError: 'HugeReward' gave agent the reward 1{'0' * 196}...; give a finite number"),
+        (Speechless, "Fault: (its __str__ raised ValueError)"),
+    ],
+)
+def test_answers_that_say_nothing_are_found_and_shown(make, said):
+    assert Finding("play", said) in check_env(make())
 
 
 def test_a_generator_shared_by_all_objects_is_found(monkeypatch):

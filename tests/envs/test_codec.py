@@ -327,6 +327,27 @@ def test_observations_that_differ_differ_as_text():
 
 
 class TestFunctionsOfTheAuthor:
+    @pytest.mark.parametrize("raised", [KeyError("boom"), SystemExit("boom"), GeneratorExit("boom"), StopIteration("boom")])
+    def test_whatever_render_raises_is_named_and_is_the_cause(self, raised):
+        def render(observation):
+            raise raised
+
+        codec = TextCodec(Discrete(3), Discrete(2), render=render)
+        with pytest.raises(EnvError, match=f"`render` raised {type(raised).__name__}: .*boom") as error:
+            codec.render(1)
+        assert error.value.__cause__ is raised
+
+    def test_a_refusal_without_a_text_is_an_invalid_action_all_the_same(self):
+        class Speechless(ValueError):
+            def __str__(self):
+                raise TypeError
+
+        def parse(text):
+            raise Speechless
+
+        with pytest.raises(InvalidAction, match=r"its __str__ raised TypeError"):
+            TextCodec(None, Discrete(2), render=str, parse=parse).parse("1")
+
     def test_parse(self):
         moves = {"up": 0, "down": 1}
         space = codec(Discrete(3), parse=lambda text: moves[text])

@@ -170,7 +170,8 @@ class TestEveryIsolation:
     [
         (SystemExit(3), ["inline", "thread"]),
         (StopIteration(3), ["inline", "thread"]),
-        (asyncio.CancelledError(3), ["thread"]),
+        (asyncio.CancelledError(3), ["inline", "thread"]),
+        (GeneratorExit(3), ["inline", "thread"]),
     ],
 )
 def test_what_an_environment_raises_never_looks_like_something_else(raised, isolations):
@@ -188,6 +189,29 @@ def test_what_an_environment_raises_never_looks_like_something_else(raised, isol
 
     for isolation in isolations:
         asyncio.run(play(isolation))
+
+
+@pytest.mark.parametrize("isolation", ["inline", "thread"])
+def test_whatever_a_constructor_raises_is_its_error(isolation, monkeypatch):
+    class Odd(SlowEnv):
+        def __init__(self):
+            raise GeneratorExit(3)
+
+    monkeypatch.setattr(ENVS, "_entries", {**ENVS._entries, "odd": Odd})
+    with pytest.raises(EnvError, match="raised in open: GeneratorExit: 3"):
+        open_env("odd", isolation=isolation)
+
+
+def test_an_interrupt_in_an_inline_call_passes_through():
+    class Interrupted(SlowEnv):
+        def work(self):
+            raise KeyboardInterrupt
+
+    async def play():
+        with pytest.raises(KeyboardInterrupt):
+            await EnvHandle.wrap(Interrupted(), isolation="inline").reset(1)
+
+    asyncio.run(play())
 
 
 def test_the_default_isolation():

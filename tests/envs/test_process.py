@@ -18,6 +18,10 @@ from opentinker.envs.text import TextEnv, TextSpace
 
 COUNT = 0
 
+class Speechless(Exception):
+    def __str__(self):
+        raise ValueError
+
 class Odd(TextEnv):
     observation_space = action_space = TextSpace()
 
@@ -39,6 +43,8 @@ class Odd(TextEnv):
             return lambda: 0
         if action == "raise":
             raise OSError("deep down")  # the very line
+        if action == "mumble":
+            raise Speechless  # the other line
         return action, 0.0, False, False, {}
 
     def pid(self):
@@ -91,6 +97,9 @@ def test_errors_keep_their_traceback_and_the_environment_goes_on(odd):
         with pytest.raises(EnvError, match=r"\(seed 5\) raised in step: OSError: deep down") as error:
             await env.step("raise")
         assert 'raise OSError("deep down")  # the very line' in "".join(traceback.format_exception(error.value))
+        with pytest.raises(EnvError, match=r"raised in step: Speechless: \(its __str__ raised ValueError\)") as error:
+            await env.step("mumble")
+        assert "raise Speechless  # the other line" in "".join(traceback.format_exception(error.value))
         with pytest.raises(EnvError, match="SystemExit: 4"):
             await env.step("leave")
         with pytest.raises(EnvError, match="ickl"):
@@ -98,7 +107,7 @@ def test_errors_keep_their_traceback_and_the_environment_goes_on(odd):
         with pytest.raises(EnvError, match="ickl"):
             await env.step(lambda: 0)
         assert (await env.step("fine"))[0] == "fine"
-        assert env.stats == EnvStats(errors=4)
+        assert env.stats == EnvStats(errors=5)
         await env.close()
 
     asyncio.run(play())

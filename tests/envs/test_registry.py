@@ -77,6 +77,22 @@ def test_families_are_listed_as_their_ids_are_written():
         env_ids("gymnasum")
 
 
+@pytest.mark.parametrize("id", ["sketched_games", "sketched_games.cards"])
+def test_a_module_without_a_class_is_told_the_form_and_not_imported(id, tmp_path, monkeypatch):
+    (tmp_path / "sketched_games").mkdir()
+    (tmp_path / "sketched_games" / "__init__.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnknownId) as error:
+        make_env(id)
+    assert str(error.value) == f"unknown environment {id!r} (it is a module: name the class in it, {id}:Class)"
+
+
+@pytest.mark.parametrize("id", ["kuhn_pokr", "matrix game", "a..b", ""])
+def test_what_is_no_module_is_told_near_names_and_forms(id):
+    with pytest.raises(UnknownId, match="package.module:Class"):
+        make_env(id)
+
+
 def test_a_class_by_its_path():
     env = make_env("opentinker.testing.envs:SlowEnv", seconds=0.5)
     assert type(env) is SlowEnv and env.seconds == 0.5 and env.spec is None

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = (
-    ("types", "errors", "registry", "seeding", "collector"),
+    ("types", "errors", "answers", "registry", "seeding", "collector"),
     ("envs",),
     ("coordinators",),
     ("players", "perfect", "formats", "encoding", "render", "dialogue", "seats", "human", "sampling", "credit", "samples"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from opentinker.errors import WriteFailed
 from opentinker.report.curves import plot_curves, plot_runs
 
 
@@ -142,7 +143,7 @@ def test_a_picture_that_cannot_be_written_is_logged(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         file = plot_curves(rows_of(2), tmp_path / "report" / "a.png", "t")
     assert not file.exists()
-    assert "cannot write the curves to " in caplog.text
+    assert "cannot write " in caplog.text
 
 
 def test_several_runs_have_a_colour_each_and_their_lines_a_dash_each(tmp_path, drawn):
@@ -175,3 +176,15 @@ def test_panels_fill_several_lines_and_end_at_eight(tmp_path, drawn):
     plot_curves([{"step": n, **dict.fromkeys(keys, 0.5)} for n in range(3)], tmp_path / "a.png", "t")
     assert len(drawn[0].axes) == 8
     assert ink(tmp_path / "a.png") > 1000
+
+
+def test_a_picture_that_finds_no_room_leaves_the_one_before(tmp_path, monkeypatch):
+    def half(self, path, **settings):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a.png").write_bytes(b"before")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises(WriteFailed, match=r"^cannot write .*/a\.png: No space left on device \(file system /"):
+        plot_runs({"": rows_of(2)}, tmp_path / "a.png", "t")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.png", b"before")]

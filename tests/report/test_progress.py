@@ -2,6 +2,7 @@ import io
 import json
 import logging
 import math
+import os
 
 import pytest
 from rich.console import Console
@@ -148,3 +149,40 @@ def test_a_reader_that_goes_away_ends_nothing_and_is_told_once(caplog):
         progress.step({"step": 1})
         progress.step({"step": 2})
     assert caplog.text.count("nobody reads the progress any more") == 1
+
+
+class Failing(io.StringIO):
+    """A stream of the system's whose every write fails."""
+
+    def __init__(self, file, error):
+        super().__init__()
+        self._file, self._error = file, error
+
+    def fileno(self):
+        return self._file.fileno()
+
+    def flush(self):
+        raise self._error
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device")])
+def test_people_who_go_away_or_a_full_log_end_nothing_and_are_told_once(
+    clock, caplog, capfd, monkeypatch, tmp_path, error, terminal
+):
+    with (tmp_path / "log").open("w") as file:
+        monkeypatch.setattr("sys.stdout", Failing(file, error))  # rich asks for it where a pipe is closed
+        out = Console(force_terminal=terminal)
+        with LiveProgress(out) as progress:
+            progress.warm(1, 1)
+            progress.begin(CONFIG, 0)
+            progress.step({"step": 3})
+        os.write(file.fileno(), b"what was still held")  # as at the end of a process
+    monkeypatch.undo()
+    assert (tmp_path / "log").read_text() == ""
+    assert caplog.text.count("nobody reads the progress any more, the run goes on: ") == 1 and str(error) in caplog.text
+
+
+def test_what_asks_the_process_to_end_while_something_is_written_ends_it():
+    with pytest.raises(SystemExit), module.unread(io.StringIO()):
+        raise SystemExit(3)

@@ -15,6 +15,7 @@ import math
 import os
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ from opentinker.report.page.evaluations import evaluation_rows
 from opentinker.report.page.tokens import vocabularies
 from opentinker.report.record import plain
 from opentinker.report.runs import RunRecord, read_runs
+from opentinker.runs.writing import writing
 
 log = logging.getLogger(__name__)
 
@@ -49,18 +51,20 @@ def write_page(runs: Sequence[Path | RunRecord], file: Path, max_episodes: int =
 
     Raises:
         ConfigError: a folder is no run.
-        OSError: the page cannot be written.
+        WriteFailed: the page cannot be written; one that was there before is untouched.
     """
     read = iter(read_runs([run for run in runs if isinstance(run, Path)]))
     records = [next(read) if isinstance(run, Path) else run for run in runs]
-    file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as out:
-            _write(records, max_episodes, out)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with unfinished.open("w", encoding="utf-8", newline="\n") as out:
+                _write(records, max_episodes, out)
+            unfinished.replace(file)
+        finally:
+            with suppress(OSError):
+                unfinished.unlink()
     return file
 
 

@@ -227,7 +227,7 @@ class Packer:
             "turns": len(turns),
             "invalid": sum(not turn["valid"] for turn in turns),
             "tokens": sum(len(turn["completion"]["token_ids"]) for turn in turns if turn["completion"] is not None),
-            "notes": [put(note[:80]) for note in _notes(row.get("outcome") or {})],
+            "notes": [put(note[:80]) for note in _notes(row.get("outcome") or {}, turns)],
             "error": put(error.splitlines()[-1][:200] if error else ""),
             "chunk": self._chunks,
             "slot": slot,
@@ -291,8 +291,11 @@ def _number(value: Any, digits: int = 6) -> float | str:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def _notes(outcome: Mapping[str, Any]) -> Iterator[str]:
-    """What was noted, in short; `detail` is whole sentences and stands with the episode."""
+def _notes(outcome: Mapping[str, Any], turns: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What was noted, in short, and penalties; `detail` is whole sentences and stands with the episode."""
+    penalty = sum(float(turn["penalty"]) for turn in turns)
+    if penalty:
+        yield f"penalty {penalty:g}"
     for name, value in outcome.items():
         if isinstance(value, Mapping):
             if name != "detail":

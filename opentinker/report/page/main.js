@@ -44,6 +44,8 @@ function route() {
   if ('episodes' in parts) {
     showTab('episodes');
     refilter();
+    // the first one, on the first visit, where it stands beside the list
+    if (!browser.turn && window.innerWidth > 820 && browser.shown.length) return showEpisode(browser.shown[0]);
     return closeEpisode();
   }
   if ('failures' in parts) {

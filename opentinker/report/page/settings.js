@@ -8,6 +8,11 @@ function progressOf(run) {
   return run.steps === null ? `step ${run.step}` : `step ${run.step.toLocaleString('en')} of ${run.steps.toLocaleString('en')}`;
 }
 
+// An ISO time to the minute; in UTC, as everything that is written down.
+function clock(time) {
+  return time.replace(/^([\d-]+)T(\d+:\d+)\S*?(Z|\+00:00)?$/, (_, day, minute, utc) => `${day} ${minute}${utc ? ' UTC' : ''}`);
+}
+
 function lastOf(run, key) {
   const values = run.figures[key] || [];
   for (let place = values.length - 1; place >= 0; place--) if (values[place] !== null) return values[place];
@@ -24,7 +29,7 @@ function summary() {
     for (const line of lines) groups.set(line.title, [...(groups.get(line.title) || []), line]);
     return el('section', { class: 'summary', 'aria-label': 'The run at a glance' },
       el('div', { class: 'card state' }, el('h2', {}, run.name), el('p', {}, stateBadge(run), ' ', progressOf(run)),
-        run.updated && el('p', { class: 'facts' }, run.updated), el('p', { class: 'facts path' }, run.path)),
+        run.updated && el('p', { class: 'facts' }, clock(run.updated)), el('p', { class: 'facts path' }, run.path)),
       [...groups].slice(0, 5).map(([title, members]) => el('div', { class: 'card' }, el('h3', {}, title),
         el('dl', { class: 'figures' }, members.slice(0, 4).map(({ who, key }) =>
           el('div', {}, el('dt', {}, who), el('dd', {}, figure(lastOf(run, key), 3))))),
