@@ -329,7 +329,7 @@ class Trainer:
             for name in self.trainable:
                 own = [sample for sample in samples if sample.policy == name]
                 if own:
-                    self.host.fit(name, own, lr=settings.lr)
+                    self.host.fit(name, own, lr=settings.lr.at(step - 1, settings.steps))
             self.progress.warm(step, settings.steps)
             self.doing = f"step {step + 1} of the warm start"
             if stop.signum:

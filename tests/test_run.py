@@ -16,6 +16,7 @@ from opentinker.report.record import episode_from_json
 from opentinker.run import train
 from opentinker.runs.folder import parse_run_ref
 from opentinker.runs.status import read_status
+from opentinker.training.host import LocalHost
 
 BASE = {
     "name": "run",
@@ -195,6 +196,20 @@ def test_p5_a_polite_signal_saves_and_the_run_goes_on_to_equal_figures(tmp_path,
     assert (tmp_path / "run" / "checkpoints" / "step-000002" / "manifest.json").exists()
     result = train(_config(tmp_path), resume=True)
     assert _without_clock(result.rows) == _without_clock(finished.rows)
+
+
+def test_the_learning_rate_of_the_warm_start_moves_from_its_start_to_its_end(tmp_path, monkeypatch):
+    rates = []
+    fit = LocalHost.fit
+
+    def watched(host, policy, samples, *, lr):
+        rates.append(lr)
+        return fit(host, policy, samples, lr=lr)
+
+    monkeypatch.setattr(LocalHost, "fit", watched)
+    warm = {"player": "random_legal", "steps": 3, "episodes": 2, "lr": {"start": 4e-3, "end": 1e-3}}
+    train(_config(tmp_path, warm_start=warm, train__steps=1))
+    assert rates[::2] == rates[1::2] == pytest.approx([4e-3, 2e-3, 1e-3])
 
 
 def test_a_signal_during_the_warm_start_stops_at_once(tmp_path):

@@ -194,7 +194,9 @@ class WarmStart(Settings):
 
     player: Text = Field(description="random_legal, minimax, always:ACTION or module:function")
     steps: int = Field(ge=0, le=10**9, description="gradient steps")
-    lr: float = Field(default=1e-3, gt=0, le=1e3, description="learning rate")
+    lr: Annotated[Scheduled, at_most(1e3)] = Field(
+        default=Schedule(start=1e-3, end=1e-3), description="learning rate; {start, end} moves it over these steps"
+    )
     episodes: int = Field(default=64, ge=1, le=MOST, description="fresh episodes a step")
 
 

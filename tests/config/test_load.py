@@ -120,7 +120,7 @@ def test_a_policy_named_like_a_key_gets_the_right_advice():
         ("train.clip_ratio=1e308", "train.clip_ratio: must be less than 1000 (given: 1e+308)"),
         ("train.optim.lr=1001", "train.optim.lr: must be at most 1000 (given: 1001)"),
         ("train.legal_entropy={start: 0, end: 1e9}", "train.legal_entropy: must be at most 1000"),
-        ("warm_start={player: x, steps: 1, lr: 1e4}", "warm_start.lr: must be less than or equal to 1000 (given: 10000.0)"),
+        ("warm_start={player: x, steps: 1, lr: 1e4}", "warm_start.lr: must be at most 1000 (given: 10000.0)"),
         ("runtime.threads=1025", "runtime.threads: must be less than or equal to 1024 (given: 1025)"),
         ("rollout.concurrency=1000001", "rollout.concurrency: must be less than or equal to 1000000 (given: 1000001)"),
         (

@@ -53,7 +53,7 @@ FULL = {
             "sampling": {"top_p": 0.9, "top_k": 5},
         },
     },
-    "warm_start": {"player": "random_legal", "steps": 0, "lr": 0.01, "episodes": 2},
+    "warm_start": {"player": "random_legal", "steps": 0, "lr": {"start": 0.01, "end": 0.001}, "episodes": 2},
     "rollout": {"groups": 1, "group_size": 2, "concurrency": 3, "max_failed_fraction": 0, "record_every": 4, "record": 0},
     "train": {
         "credit": "rae",
