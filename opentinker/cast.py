@@ -60,16 +60,25 @@ class Cast:
         host: serves the policies.
         prefix: stands before the policies' names where the host serves those of several runs.
         variant: `latest`, or `ema`: the weights that play for the policies that train.
+        temperature: of these, outside training; None: their own, `sampling.temperature`.
 
     Raises:
         ConfigError: a scripted player that cannot play this environment, or is none.
         UnknownId: no such player.
     """
 
-    def __init__(self, config: RunConfig, host: Serving, *, prefix: str = "", variant: str = LATEST) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        host: Serving,
+        *,
+        prefix: str = "",
+        variant: str = LATEST,
+        temperature: float | None = None,
+    ) -> None:
         self.config = config
         self.host = host
-        self._prefix, self._variant = prefix, variant
+        self._prefix, self._variant, self._temperature = prefix, variant, temperature
         self._renderers: dict[str, Renderer] = {}
         self._players: dict[str, ScriptedPlayer] = {
             seat.player: make_player(seat.player) for seat in config.agents.values() if seat.player is not None
@@ -146,20 +155,25 @@ class Cast:
         sampling = policy.sampling
         learns = policy.trainable and ref.version == LATEST
         ref = PolicyRef(self._prefix + ref.name, self._variant if learns else ref.version)
+        other = self._temperature if learns else None
         return PolicySeat(
             agent,
             ref=ref,
             sampler=self.host.sampler,
             renderer=self.renderer(ref.name),
             params=SamplingParams(
-                sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k, tuple(sampling.stop)
+                sampling.max_tokens,
+                sampling.temperature if other is None else other,
+                sampling.top_p,
+                sampling.top_k,
+                tuple(sampling.stop),
             ),
             role=chosen.role,
             system=chosen.system,
             memory=chosen.memory.window if isinstance(chosen.memory, Window) else chosen.memory,
             format=chosen.format,
             rule=_rule(chosen),
-            trainable=learns and self._variant == LATEST,
+            trainable=learns and self._variant == LATEST and other is None,
             seed_key=seed_key,
             place=place,
             max_context=self.host.max_context(ref.name),

@@ -78,7 +78,8 @@ class Evaluator:
         """
         games = None
         if config.evaluate.opponents:
-            cast = Cast(config, host, variant=config.evaluate.policy_version)
+            settings = config.evaluate
+            cast = Cast(config, host, variant=settings.policy_version, temperature=settings.temperature)
             opponents = Opponents(config, cast, agents, host.sampler)
             made = tuple(opponents.make(text) for text in dict.fromkeys(config.evaluate.opponents))
             for opponent in made:
@@ -183,6 +184,8 @@ class Evaluation:
     seed: int
     games: int
     """For each seat."""
+    temperature: float | None
+    """Of the policies that train; None: their own `sampling.temperature`."""
     matches: dict[str, Match]
     """By opponent."""
 
@@ -195,6 +198,7 @@ class Evaluation:
             "env": self.env,
             "seed": self.seed,
             "games_per_seat": self.games,
+            "temperature": self.temperature,
             "intervals": METHOD,
             "opponents": {label: match.to_json() for label, match in self.matches.items()},
         }
@@ -222,6 +226,7 @@ def evaluate_run(
     *,
     games: int | None = None,
     seed: int | None = None,
+    temperature: float | None = None,
     runs_dir: str | Path = "runs",
 ) -> Evaluation:
     """Plays a saved run against opponents, on seeds that no training draws from. The run may be training meanwhile.
@@ -232,6 +237,7 @@ def evaluate_run(
             none: everybody plays its own seat, which for one agent alone measures returns on held-out seeds.
         games: for each opponent and seat; default: the run's `evaluate.games`.
         seed: of these games; default: the run's. Equal seeds give equal games.
+        temperature: of the run's policies that train, 0: greedy; default: the run's `evaluate.temperature`.
         runs_dir: where runs named by a bare name live.
 
     Returns:
@@ -246,7 +252,11 @@ def evaluate_run(
     ref = parse_run_ref(str(run), runs_dir)
     config = read_config(ref.path)
     count = at_least_one("games", config.evaluate.games if games is None else games)
-    own = {"seed": config.seed if seed is None else seed, "runs_dir": str(ref.path.parent)}
+    own: dict[str, Any] = {"seed": config.seed if seed is None else seed, "runs_dir": str(ref.path.parent)}
+    if temperature is not None:
+        if not 0 <= temperature <= 1e4:
+            raise ConfigError(f"temperature: must be from 0 (greedy) to 10000 (given: {temperature})")
+        own["evaluate"] = config.evaluate.model_copy(update={"temperature": temperature})
     config = config.model_copy(update=own)
     texts = list(dict.fromkeys(against)) or [SELF]
     for text in texts:
@@ -275,7 +285,8 @@ async def _evaluate(ref: RunRef, config: RunConfig, texts: Sequence[str], games:
                     f"all {len(match.episodes)} games against {opponent.label!r} failed; the first: {error}", match.episodes
                 )
             matches[opponent.label] = match
-        return Evaluation(ref.path, saved.step, saved.weights, config.env.id, config.seed, games, matches)
+        told = config.evaluate.temperature
+        return Evaluation(ref.path, saved.step, saved.weights, config.env.id, config.seed, games, told, matches)
     finally:
         await rollout.close()
         saved.host.close()

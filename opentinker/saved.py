@@ -81,7 +81,9 @@ def open_run(
             # a run that trains keeps its last few: one may go away while it is read
             if store.steps() == before or not left:
                 raise
-    return SavedRun(ref, settings, step, host, Cast(settings, host, prefix=prefix, variant="ema" if ref.ema else "latest"))
+    variant = "ema" if ref.ema else "latest"
+    cast = Cast(settings, host, prefix=prefix, variant=variant, temperature=settings.evaluate.temperature)
+    return SavedRun(ref, settings, step, host, cast)
 
 
 def _serve(ref: RunRef, config: RunConfig, sampler: HFSampler | None, prefix: str) -> tuple[int, ServingHost]:

@@ -29,6 +29,9 @@ def evaluate(
     ] = None,
     games: Annotated[int | None, typer.Option("--games", min=1, help="Games for each opponent and seat.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the games; default: the run's.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0, help="Of its policies; 0: greedy. Default: evaluate.temperature.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     file: Annotated[Path | None, typer.Option("--out", help="Write the JSON object to this file, too.")] = None,
 ) -> None:
@@ -41,7 +44,7 @@ def evaluate(
     from opentinker.evaluate import evaluate_run
     from opentinker.runs.writing import write_whole
 
-    found = evaluate_run(run, against or (), games=games, seed=seed)
+    found = evaluate_run(run, against or (), games=games, seed=seed, temperature=temperature)
     text = encoder.dumps(found.to_json(), indent=1)
     saved: Path | None = None
     try:
@@ -53,7 +56,9 @@ def evaluate(
     if json:
         out.print(text)
         return
-    out.print(f"{found.run} at step {found.step}, {found.weights} weights, {found.games} games a seat, seed {found.seed}")
+    shown = "" if found.temperature is None else f", temperature {found.temperature:g}"
+    what = f"{found.weights} weights{shown}, {found.games} games a seat, seed {found.seed}"
+    out.print(f"{found.run} at step {found.step}, {what}")
     out.print(_table(found))
     out.print("below each figure its 95 % interval: Wilson's for rates, Student's t for returns")
     if saved is not None:

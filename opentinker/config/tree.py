@@ -281,6 +281,12 @@ class EvaluateConfig(Settings):
         default=64, ge=1, le=MOST, description="evaluation games for each opponent and seat, on seeds of their own"
     )
     policy_version: Literal["latest", "ema"] = Field(default="latest", description="the weights that play these games")
+    temperature: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e4,
+        description="of policies that train, in games outside training (0: greedy); null: their `sampling.temperature`",
+    )
 
 
 class RuntimeConfig(Settings):

@@ -30,6 +30,7 @@ FREE = (
     "evaluate.opponents",
     "evaluate.games",
     "evaluate.policy_version",
+    "evaluate.temperature",
     "rollout.record",
     "rollout.record_every",
     "rollout.max_failed_fraction",
