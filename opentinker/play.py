@@ -108,11 +108,15 @@ async def _play(
     saved = await asyncio.to_thread(open_run, ref, config)
     rollout = Rollout(config, saved.host)
     try:
-        _, seats = await rollout.check()
+        env, seats = await rollout.check()
         agent = _agent(named, seats.values())
         opponent = Opponents(config, saved.cast, seats, saved.host.sampler).make(against)
         if opponent.seat is not None and len(seats) == 1:
             raise ConfigError(f"{agent!r} plays alone in {config.env.id!r}, so {against!r} has no seat; leave --against out")
+        if opponent.player is not None:
+            for other in seats:
+                if other != agent:
+                    saved.cast.check_action(other, env, opponent.player)
         chairs = _Chairs(saved.cast, saved.host.tokenizer, opponent, agent, show, read)
         show(_welcome(saved.cast, agent, list(seats), against, config.seed))
         groups = await rollout.collect(0, purpose="play", groups=1, group_size=1, seats=chairs.seat, refuse=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 import shutil
 from pathlib import Path
@@ -79,6 +80,34 @@ def test_other_seeds_give_other_games_and_all_are_held_out(trained, runs):
     first, second = (evaluate_run("run@2", ["random"], seed=seed, games=6, runs_dir=runs) for seed in (1, 2))
     seeds = [[episode.seed for episode in found.matches["random"].episodes] for found in (first, second)]
     assert first.step == 2 and not set(seeds[0]) & set(seeds[1]) and min(seeds[0] + seeds[1]) >= HELD_OUT
+
+
+def test_policies_may_play_games_outside_training_at_another_temperature(trained, runs, tmp_path):
+    saved.save_run(tmp_path / "old", steps=(5,))
+    settings = {"every": 3, "opponents": ["random", "old@5"], "games": 6, "temperature": 0.25}
+    cooler = train(config(tmp_path, [], evaluate=settings))
+    assert without(cooler.rows, "time", "eval") == without(trained.rows, "time", "eval")
+    found = evaluate_run("run", ["random", "old@5"], games=6, runs_dir=tmp_path)
+    expected = {key: value for key, value in cooler.rows[-1].items() if key.startswith("eval/")}
+    assert {key: value for match in found.matches.values() for key, value in match_figures(match).items()} == expected
+    assert found.temperature == found.to_json()["temperature"] == 0.25
+    turns = [turn for episode in found.matches["old@5"].episodes for turn in episode.turns]
+    drawn = {(turn.policy, turn.completion.temperature) for turn in turns}
+    assert drawn == {("learner", 0.25), ("old@5/learner", 1.0)}  # the other run's own setting holds for its policies
+    assert not any(turn.trainable for turn in turns)
+
+
+def test_greedy_games_give_one_reply_to_one_observation(trained, runs):
+    greedy = evaluate_run("run", ["random"], games=40, temperature=0, runs_dir=runs).matches["random"]
+    replies = {}
+    for episode in greedy.episodes:
+        for turn in episode.turns:
+            if turn.completion is not None:
+                replies.setdefault(turn.prompt_ids, set()).add(turn.completion.text)
+    assert len(replies) > 3 and all(len(given) == 1 for given in replies.values())
+    for value in (-0.1, 1e5, math.nan):
+        with pytest.raises(ConfigError, match="temperature: must be from 0"):
+            evaluate_run("run", ["random"], temperature=value, runs_dir=runs)
 
 
 @pytest.mark.slow

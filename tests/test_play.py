@@ -145,6 +145,7 @@ def test_roles_name_agents_too(tmp_path):
         (None, "self", ConfigError, "say whom you play: --as AGENT; the agents are player_0, player_1"),
         ("player_2", "self", UnknownId, "unknown agent 'player_2'.*the agents are player_0, player_1"),
         ("player_1", "nobody", UnknownId, "unknown opponent 'nobody'"),
+        ("player_1", "always:fold", ConfigError, "player 'always:fold' can never act as 'player_0'"),
     ],
 )
 def test_what_cannot_be_played_is_told(kuhn, agent, against, error, message):

@@ -42,7 +42,8 @@ def test_people_get_a_table(folder, capsys):
 
 
 def test_machines_get_one_json_object_and_nothing_else(folder, capsys, tmp_path):
-    assert run("eval", "kuhn@5", "--against", "random", "--json", "--out", str(tmp_path / "out.json"), "--seed", "9") == 0
+    asked = ["--against", "random", "--json", "--out", tmp_path / "out.json", "--seed", 9, "--temperature", 0.5]
+    assert run("eval", "kuhn@5", *asked) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert found == json.loads((tmp_path / "out.json").read_text())
@@ -50,6 +51,7 @@ def test_machines_get_one_json_object_and_nothing_else(folder, capsys, tmp_path)
     assert json.loads(figures.read_text()) == found
     assert [episode_from_json(json.loads(line)).env for line in games.read_text().splitlines()] == ["kuhn_poker"] * 8
     assert (found["step"], found["seed"], found["games_per_seat"], found["env"]) == (5, 9, 4, "kuhn_poker")
+    assert found["temperature"] == 0.5
     overall = found["opponents"]["random"]["overall"]
     assert overall["games"] == 8 and overall["win"]["count"] + overall["draw"]["count"] + overall["loss"]["count"] == 8
     assert set(overall["return"]) == {"mean", "low", "high"} and set(found["opponents"]["random"]["seats"]) == {
@@ -80,6 +82,7 @@ def test_a_folder_that_cannot_be_written_costs_no_figures(folder, capsys, caplog
         (["kuhn", "--against", "nobody"], "unknown opponent 'nobody'"),
         (["kuhn", "--against", "kuhn@7"], "no checkpoint of step 7"),
         (["kuhn", "--games", "0"], "games"),
+        (["kuhn", "--temperature", "-1"], "temperature"),
     ],
 )
 def test_bad_input_is_exit_code_2_and_writes_nothing(folder, capsys, arguments, message):

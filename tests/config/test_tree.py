@@ -81,6 +81,7 @@ FULL = {
         "opponents": ["random"],
         "games": 8,
         "policy_version": "ema",
+        "temperature": 0.5,
     },
     "runtime": {"kind": "local", "deterministic": False, "threads": 2, "kv_cache_mib": 64},
     "loggers": ["wandb"],
