@@ -48,4 +48,6 @@ def coordinator_factory(id: str, kwargs: Mapping[str, Any]) -> Callable[[], Coor
     made = factory(**kwargs)
     if not isinstance(made, Coordinator):
         raise ConfigError(f"{id!r} made a {type(made).__name__}, which is no Coordinator")
+    if not inspect.iscoroutinefunction(made.play):
+        raise ConfigError(f"{id!r}: play() must be `async def play(self, env, table)`, since it awaits what agents answer")
     return functools.partial(factory, **kwargs)

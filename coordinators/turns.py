@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentinker.answers import flag
 from opentinker.coordinators.base import Coordinator, check_cap, mask_in, strangers
@@ -15,14 +14,12 @@ if TYPE_CHECKING:
     from opentinker.envs.handle import EnvHandle
     from opentinker.envs.world import AgentTurn
 
-log = logging.getLogger(__name__)
-
 
 class Turns(Coordinator):
     """Plays any `pettingzoo.AECEnv`: whoever the environment selects acts and sees what the others did before.
 
-    A reward counts when `last()` shows it to its agent, once. What the environment owes when a player leaves early, or when
-    it ends without a last turn for everyone, is collected from its cumulative rewards.
+    A reward counts when `last()` shows it to its agent, once. What the environment has given and not yet shown is collected
+    when a player leaves early, and when it ends without a last turn for everyone.
     """
 
     kind = "aec"
@@ -53,6 +50,11 @@ class Turns(Coordinator):
                 table.end(agent, terminated, truncated, observation=turn.observation)
                 turn = await env.step_turn(None)  # how PettingZoo buries a dead agent
                 continue
+            if agent in ended:
+                raise EnvError(
+                    f"{env.id!r} brought {agent!r} back to life; an agent that has ended stays dead until the next reset: "
+                    "give the newborn a name of its own"
+                )
             if turns == self.max_turns:
                 await self._cut(env, table, turn, ended)
                 return
@@ -63,7 +65,7 @@ class Turns(Coordinator):
                 await _collect(env, table, but={*ended, agent})
                 raise
             turn = await env.step_turn(action)
-        if len(ended) < len(env.possible_agents):
+        if not known or len(ended) < len(known):
             await _collect(env, table, but=ended)
 
     async def _cut(self, env: EnvHandle, table: Table, turn: AgentTurn, ended: set[str]) -> None:
@@ -76,13 +78,6 @@ class Turns(Coordinator):
 
 async def _collect(env: EnvHandle, table: Table, but: Collection[str]) -> None:
     """Credits what the environment has given and not yet shown, except to agents whose `last()` was read since."""
-    try:
-        owed: dict[str, Any] = await env.call("_cumulative_rewards")
-    except EnvError as error:
-        if "AttributeError" not in str(error):  # the cause is of another type where it happened in another process
-            raise
-        log.debug("%s keeps no cumulative rewards; nothing to collect", env.id)
-        return
-    for agent, reward in owed.items():
+    for agent, reward in (await env.owed()).items():
         if agent not in but and reward:
             table.reward(agent, reward)

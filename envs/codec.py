@@ -1,33 +1,20 @@
-"""Any supported Gymnasium space as text: observations rendered, replies read back as actions, action masks applied."""
+"""Any Gymnasium space as text: observations rendered, replies read back as actions, action masks applied."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from gymnasium.spaces import Dict, Space, Text
 
-from opentinker.envs.actions import (
-    Actions,
-    BoxActions,
-    CustomActions,
-    ListedActions,
-    RangeActions,
-    TextActions,
-    range_sentence,
-)
-from opentinker.envs.arrays import array_text
+from opentinker.envs.action_text import actions_of
+from opentinker.envs.actions import Actions, CustomActions, drawn
+from opentinker.envs.observations import renderer
 from opentinker.envs.text import TextSpace
+from opentinker.envs.units import Units
 from opentinker.errors import ConfigError, EnvError, OpenTinkerError, error_text, value_text
 from opentinker.registry import load_object
-
-LISTED = 4096
-"""Discrete spaces up to this size are listed in full; larger ones are parsed as numbers."""
-SPELLED_OUT = 20
-"""Numbers up to this many are named one by one in `describe`."""
 
 MASK = "action_mask"
 OBSERVATION = "observation"
@@ -36,25 +23,35 @@ OBSERVATION = "observation"
 class TextCodec:
     """One agent's observations and actions as text. Implements `opentinker.types.ActionText`.
 
-    Observations: TextSpace and Text as they are, Discrete as a number, Box, MultiDiscrete and MultiBinary as (nested) lists
-    of numbers, Tuple as `(3, 10, 0)` and Dict as `{hand: [1, 2], said: "no"}`, of any of these, its `action_mask` left out;
-    a Dict with nothing else but `observation` is shown as that. Actions: Discrete, TextSpace, Text and Box. For every other
-    space hand in `render` or `parse`.
+    Every space of Gymnasium has a text form, both ways and to any depth, but for Graph and for arrays the size of images:
 
-    `parse(render_action(action))` is the action again, for every action of a supported space. A name or choice is found
-    exactly, then without white space around it, then, where it has two or more characters, in any case (a single character
-    is too short to guess: `n` and `N` are different moves in chess).
+    - Discrete: a number. As an action also one of `action_names`.
+    - Box, MultiDiscrete, MultiBinary: (nested) lists of numbers, `[0.5, -1]`, infinite ones as `inf`. As an action alone the
+      brackets may be left out.
+    - Text and TextSpace: alone as they are, inside others in quotes.
+    - Tuple `(3, [0, 1], "no")`, Dict `{hand: [1, 2], said: "no"}`, Sequence `[1, 0, 2]`, OneOf `1: 0.5` (index and value).
+      Replies may be written as JSON, and without the outermost brackets.
+
+    The `action_mask` of a Dict observation is left out; one with nothing else but `observation` is shown as that. Action
+    masks have the structure of Gymnasium's `Space.sample(mask)`.
+
+    `parse(render_action(action))` is the action again, for every action of a space. A name or choice is found exactly, then
+    without white space around it, then, where it has two or more characters, in any case (a single character is too short to
+    guess: `n` and `N` are different moves in chess).
 
     Args:
         observation_space: what `render` gets; may be None with a `render` of your own.
         action_space: what `parse` returns.
         action_names: one per action of a Discrete action space, in order.
+        action_units: of the numbers of an action; `describe` tells them, replies may have them. One text for all, or in the
+            shape of the space: a list for the numbers of an array or the parts of a Tuple or OneOf, a mapping for a Dict.
+        observation_units: likewise; written behind the numbers.
         render: your own observation -> text; it gets the observation without its action mask.
         parse: your own text -> action. A ValueError or LookupError it raises is an invalid action, and so is an action
             outside of the space or masked out.
 
     Raises:
-        ConfigError: a space that has no text form yet, or names that do not fit the space.
+        ConfigError: a space that has no text form, or names or units that do not fit the space.
     """
 
     def __init__(
@@ -63,12 +60,17 @@ class TextCodec:
         action_space: Space[Any],
         *,
         action_names: Sequence[str] | None = None,
+        action_units: Units = None,
+        observation_units: Units = None,
         render: Callable[[Any], str] | None = None,
         parse: Callable[[str], Any] | None = None,
     ) -> None:
+        for units, function, name in ((observation_units, render, "render"), (action_units, parse, "parse")):
+            if units and function is not None:
+                raise ConfigError(f"units {units!r} belong to the codec's own words, which `{name}` replaces; leave one out")
         self.observation_space, self.action_space = observation_space, action_space
-        self._render = _renderer(observation_space) if render is None else _checked(render)
-        self._actions = _actions(action_space, action_names, parse)
+        self._render = _renderer(observation_space, observation_units) if render is None else _checked(render)
+        self._actions = _actions(action_space, action_names, action_units, parse)
         self.rewords = render is not None and isinstance(observation_space, (TextSpace, Text))
         """Whether observations are texts already and `render` puts them otherwise."""
 
@@ -114,53 +116,34 @@ class TextCodec:
         return self._actions.legal(mask)
 
     def sample(self, seed: int, mask: Any = None) -> Any:
-        """A uniformly drawn legal action; equal seeds give equal actions.
+        """A random legal action, all equally likely where they can be listed; equal seeds give equal actions.
 
         Raises:
             EnvError: the mask does not fit the space, or leaves no action.
         """
-        legal = self._actions.legal(mask)
-        if legal is None:
-            return self._actions.draw(seed)
-        return legal[random.Random(seed).randrange(len(legal))]
+        return drawn(self._actions, seed, mask)
 
 
-def _actions(space: Space[Any], names: Sequence[str] | None, parse: Callable[[str], Any] | None) -> Actions:
-    if names is not None and not isinstance(space, Discrete):
-        raise ConfigError(f"action_names name the actions of a Discrete space, this one is {space}")
-    listed = _listed(space, names)
-    if parse is not None:
-        return CustomActions(space, parse, listed)
-    if listed is not None:
-        return listed
-    if isinstance(space, Discrete):
-        return RangeActions(space)
-    if isinstance(space, (TextSpace, Text)):
-        return TextActions(space)
-    if isinstance(space, Box):
-        return BoxActions(space)
-    raise ConfigError(
-        f"actions of {type(space).__name__} have no text form: {space}. Supported are Discrete, Box, Text and TextSpace; "
-        "for others give the codec a `parse` function (text -> action)"
-    )
+def _actions(
+    space: Space[Any], names: Sequence[str] | None, units: Units, parse: Callable[[str], Any] | None
+) -> Actions:
+    if parse is None:
+        return actions_of(space, names, units)
+    try:
+        own = actions_of(space, names, units)
+    except ConfigError:
+        if names is not None:
+            raise
+        own = None  # what the codec cannot write an author's function may still read
+    return CustomActions(space, parse, own)
 
 
-def _listed(space: Space[Any], names: Sequence[str] | None) -> ListedActions | None:
-    if isinstance(space, TextSpace) and space.choices is not None:
-        return ListedActions(space, space.choices, space.choices, told=True)
-    if not isinstance(space, Discrete):
-        return None
-    count, start = int(space.n), int(space.start)
-    if names is None:
-        if count > LISTED:
-            return None
-        numbers = range(start, start + count)
-        sentence = range_sentence(start, start + count - 1) if count > SPELLED_OUT else None
-        return ListedActions(space, numbers, list(map(str, numbers)), sentence=sentence)
-    named = all(isinstance(name, str) and name.strip() for name in names)
-    if len(names) != count or len(set(names)) != count or not named:
-        raise ConfigError(f"action_names needs {count} different names, one per action of {space}, given: {list(names)!r}")
-    return ListedActions(space, tuple(range(start, start + count)), tuple(names))
+def _renderer(space: Space[Any] | None, units: Units) -> Callable[[Any], str]:
+    if isinstance(space, Dict) and MASK in space.spaces:
+        # what `split` leaves: the lone observation, or a dict of the rest
+        rest = {key: inner for key, inner in space.spaces.items() if key != MASK}
+        space = rest[OBSERVATION] if set(rest) == {OBSERVATION} else Dict(rest)
+    return renderer(space, units)
 
 
 def text_function(name: Literal["render", "parse"], given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
@@ -204,49 +187,3 @@ def _checked(render: Callable[[Any], str]) -> Callable[[Any], str]:
         return text
 
     return checked
-
-
-def _renderer(space: Space[Any] | None) -> Callable[[Any], str]:
-    if isinstance(space, Dict) and MASK in space.spaces:
-        # what `split` leaves: the lone observation, or a dict of the rest
-        rest = {key: inner for key, inner in space.spaces.items() if key != MASK}
-        space = rest[OBSERVATION] if set(rest) == {OBSERVATION} else Dict(rest)
-    return _same if isinstance(space, (TextSpace, Text)) else _part(space)
-
-
-def _part(space: Space[Any] | None) -> Callable[[Any], str]:
-    """How a space's values are written inside others; texts stand in quotes there."""
-    if isinstance(space, (Discrete, Box, MultiDiscrete, MultiBinary)):
-        return array_text
-    if isinstance(space, (TextSpace, Text)):
-        return lambda text: json.dumps(_same(text), ensure_ascii=False)
-    if isinstance(space, Tuple):
-        return _tuple_text([_part(inner) for inner in space.spaces])
-    if isinstance(space, Dict):
-        return _dict_text({key: _part(inner) for key, inner in space.spaces.items()})
-    raise ConfigError(
-        f"observations of {type(space).__name__} have no text form: {space}. Supported are TextSpace, Text, Discrete, Box, "
-        "MultiDiscrete, MultiBinary, and Tuple and Dict of them; for others give the codec a `render` function "
-        "(observation -> text)"
-    )
-
-
-def _tuple_text(parts: Sequence[Callable[[Any], str]]) -> Callable[[Any], str]:
-    def render(values: Any) -> str:
-        return "(" + ", ".join([part(value) for part, value in zip(parts, values, strict=True)]) + ")"
-
-    return render
-
-
-def _dict_text(parts: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], str]:
-    def render(values: Any) -> str:
-        return "{" + ", ".join([f"{key}: {part(values[key])}" for key, part in parts.items()]) + "}"
-
-    return render
-
-
-def _same(observation: Any) -> str:
-    if not isinstance(observation, str):
-        kind = type(observation).__name__
-        raise EnvError(f"a text observation was expected, the environment gave {kind}: {value_text(observation)}")
-    return observation

@@ -13,6 +13,7 @@ from opentinker.envs.codec import TextCodec, text_function
 from opentinker.envs.process import ProcessEnded, RemoteError, RemoteWorld
 from opentinker.envs.registry import build, is_builtin, prepare
 from opentinker.envs.thread import EnvThread, Outcome, Overdue
+from opentinker.envs.units import Units
 from opentinker.envs.world import AgentTurn, EnvStats, Facts, Kind, World
 from opentinker.errors import ConfigError, EnvError, EnvTimeout, OpenTinkerError, error_text, message_text
 
@@ -35,6 +36,8 @@ def open_env(
     isolation: Isolation | None = None,
     step_timeout: float | None = None,
     action_names: Sequence[str] | None = None,
+    action_units: Units = None,
+    observation_units: Units = None,
     render: Callable[[Any], str] | str | None = None,
     parse: Callable[[str], Any] | str | None = None,
     stats: EnvStats | None = None,
@@ -49,6 +52,8 @@ def open_env(
         step_timeout: seconds for one call; an environment that overruns it is abandoned. None: no limit. Inline calls
             cannot be interrupted and have no limit of their own.
         action_names: see `TextCodec`.
+        action_units: see `TextCodec`.
+        observation_units: see `TextCodec`.
         render: see `TextCodec`; a function or its import path `package.module:function`. It runs in this interpreter,
             wherever the environment does.
         parse: likewise.
@@ -62,6 +67,8 @@ def open_env(
     arguments = dict(kwargs or {})
     options = {
         "action_names": action_names,
+        "action_units": action_units,
+        "observation_units": observation_units,
         "render": text_function("render", render),
         "parse": text_function("parse", parse),
     }
@@ -117,7 +124,7 @@ class EnvHandle:
         self._thread = None if isolation == "inline" else EnvThread(world, id, self.stats)
         if self._thread is not None:
             # A handle that is dropped without close() must not leave its thread waiting for ever.
-            weakref.finalize(self, self._thread.jobs.put, None).atexit = False
+            weakref.finalize(self, self._thread.stop).atexit = False
         facts: Facts = self._ask_now("open", (), OPEN_TIMEOUT)
         self.kind, self.possible_agents = facts.kind, facts.possible_agents
         self._spaces = dict(facts.spaces)
@@ -134,6 +141,8 @@ class EnvHandle:
         isolation: Isolation | None = None,
         step_timeout: float | None = None,
         action_names: Sequence[str] | None = None,
+        action_units: Units = None,
+        observation_units: Units = None,
         render: Callable[[Any], str] | None = None,
         parse: Callable[[str], Any] | None = None,
         stats: EnvStats | None = None,
@@ -147,7 +156,13 @@ class EnvHandle:
             raise ConfigError("process isolation makes the environment in the new process: use open_env with an id")
         if isolation is None:
             isolation = "inline" if type(env).__module__.startswith("opentinker.envs.") else "thread"
-        options = {"action_names": action_names, "render": render, "parse": parse}
+        options = {
+            "action_names": action_names,
+            "action_units": action_units,
+            "observation_units": observation_units,
+            "render": render,
+            "parse": parse,
+        }
         return cls(World(lambda: env), id or type(env).__name__, isolation, step_timeout, options, stats)
 
     def __repr__(self) -> str:
@@ -200,6 +215,11 @@ class EnvHandle:
         """AEC only: `step`, then `turn`, in one hop."""
         turn: AgentTurn | None = await self._ask("step_turn", action)
         return turn
+
+    async def owed(self) -> dict[str, float]:
+        """AEC only: what each agent was given since its own last step; see `World.owed`."""
+        owed: dict[str, float] = await self._ask("owed")
+        return owed
 
     async def live_agents(self) -> tuple[str, ...]:
         """Agents still in the game."""

@@ -10,7 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentinker.envs.adapters import gymnasium as gymnasium_adapter
+from opentinker.envs.adapters import mpe as mpe_adapter
+from opentinker.envs.adapters import openspiel as openspiel_adapter
 from opentinker.envs.adapters import pettingzoo as pettingzoo_adapter
+from opentinker.envs.adapters import reasoning as reasoning_adapter
+from opentinker.envs.adapters import textarena as textarena_adapter
+from opentinker.envs.adapters.vector import brought
 from opentinker.errors import ConfigError, OpenTinkerError, UnknownId, error_text, value_text
 from opentinker.registry import Registry, load_object
 
@@ -21,14 +26,29 @@ ENVS: Registry[Factory] = Registry("environment")
 
 _BUILTIN = {
     "bandit": "opentinker.envs.tasks.bandit:Bandit",
+    "connect_four": "opentinker.envs.games.connect_four:ConnectFour",
+    "gomoku": "opentinker.envs.games.gomoku:Gomoku",
+    "halves": "opentinker.envs.games.halves:Halves",
     "kuhn_poker": "opentinker.envs.games.kuhn_poker:KuhnPoker",
+    "leduc_poker": "opentinker.envs.games.leduc_poker:LeducPoker",
     "matrix_game": "opentinker.envs.games.matrix_game:MatrixGame",
+    "negotiation": "opentinker.envs.games.negotiation:Negotiation",
+    "tictactoe": "opentinker.envs.games.tictactoe:TicTacToe",
 }
 for _id, _entry in _BUILTIN.items():
     ENVS.register(_id, _entry)
 
-_FAMILIES = {"gymnasium": gymnasium_adapter, "pettingzoo": pettingzoo_adapter}
-_HINT = "other forms: gymnasium/…, pettingzoo/…, package.module:Class"
+_FAMILIES = {
+    "gymnasium": gymnasium_adapter,
+    "mpe": mpe_adapter,
+    "openspiel": openspiel_adapter,
+    "pettingzoo": pettingzoo_adapter,
+    "reasoning": reasoning_adapter,
+    "textarena": textarena_adapter,
+}
+_SLOW = ("openspiel", "reasoning", "textarena")
+"""Their names take an import of seconds; near names are looked for among them only for ids that begin like theirs."""
+_HINT = "other forms: gymnasium/…, pettingzoo/…, mpe/…, openspiel/…, reasoning/…, textarena/…, package.module:Class"
 
 
 def register_env(id: str, factory: Factory | str) -> None:
@@ -76,7 +96,7 @@ def prepare(id: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
 
 def _made(id: str, factory: Factory, kwargs: Mapping[str, Any]) -> Any:
     try:
-        return factory(**kwargs)
+        return brought(factory(**kwargs))
     except OpenTinkerError:
         raise
     except (TypeError, ValueError, KeyError, AssertionError) as error:
@@ -127,7 +147,8 @@ def is_builtin(id: str) -> bool:
 def _unknown(id: str) -> UnknownId:
     if _is_module(id):
         return UnknownId("environment", id, (), f"it is a module: name the class in it, {id}:Class")
-    known = [*env_ids(), *(name for family in _FAMILIES for name in env_ids(family))]
+    looked = [family for family in _FAMILIES if family not in _SLOW or id.startswith(f"{family}/")]
+    known = [*env_ids(), *(name for family in looked for name in env_ids(family))]
     near = difflib.get_close_matches(id, known, n=1, cutoff=0.5)
     return UnknownId("environment", id, known if near else env_ids(), _HINT)
 

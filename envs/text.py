@@ -141,6 +141,8 @@ class _Multi:
     possible_agents: list[str]
     observation_spaces: Mapping[str, Space[str]]
     action_spaces: Mapping[str, Space[str]]
+    render_mode: str | None = None
+    """There is nothing to draw; PettingZoo's conversions look for it."""
     _rng: random.Random | None = None
     _seed: int | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -10,13 +10,17 @@ import gymnasium
 import pettingzoo  # type: ignore[import-untyped]
 from gymnasium.spaces import Space
 
-from opentinker.errors import ConfigError, EnvError
+from opentinker.answers import reward_number
+from opentinker.envs.adapters.vector import brought
+from opentinker.errors import ConfigError, EnvError, value_text
 
 Kind = Literal["solo", "aec", "parallel"]
 Spaces = tuple[Space[Any] | None, Space[Any]]
 """An agent's observation space and action space."""
 
 SOLO_AGENT = "agent"
+_NUMBERS = frozenset((float, int))
+_NOTHING: Mapping[Any, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Askable(Protocol):
 class World:
     """An environment behind one interface. The constructor makes nothing; `open` does.
 
+    PettingZoo's agents may be named by anything hashable, numbers or tuples say; here they are texts, `str(agent)`.
+
     Args:
         build: returns the environment.
     """
@@ -78,6 +84,12 @@ class World:
         self._build = build
         self._env: Any = None
         self.kind: Kind = "solo"
+        self._ids: dict[str, Any] = {}
+        """By name, the agents whose own names are no texts."""
+        self._all_texts = False
+        """Whether the environment has announced its agents, and all of them by texts."""
+        self._owed: dict[Any, float] = {}
+        """By the environment's own names."""
 
     def ask(self, op: str, args: tuple[Any, ...]) -> Any:
         """Calls the method `op`."""
@@ -90,30 +102,42 @@ class World:
         """Makes the environment.
 
         Raises:
-            ConfigError: what was made is no Gymnasium or PettingZoo environment.
+            ConfigError: what was made is no Gymnasium or PettingZoo environment, or two of its agents are written alike.
         """
-        env = self._build()
+        env = brought(self._build())
         self.kind = kind_of(env)
         self._env = env
         if self.kind == "solo":
             agents: tuple[str, ...] = (SOLO_AGENT,)
         else:
-            agents = tuple(getattr(env, "possible_agents", ()))
+            announced = tuple(getattr(env, "possible_agents", ()))
+            agents = tuple(map(self._name, announced))
+            if len(set(agents)) < len(agents):
+                raise ConfigError(f"possible_agents are not told apart by str(agent): {value_text(announced)}")
+            self._all_texts = bool(agents) and not self._ids
         return Facts(self.kind, agents, {agent: self.spaces(agent) for agent in agents})
 
     def spaces(self, agent: str) -> Spaces:
         """An agent's spaces."""
         if self.kind == "solo":
             return self._env.observation_space, self._env.action_space
-        return self._env.observation_space(agent), self._env.action_space(agent)
+        own = self._ids.get(agent, agent)
+        return self._env.observation_space(own), self._env.action_space(own)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """What the environment's `reset` returns."""
-        return self._env.reset(seed=seed, options=options)
+        """What the environment's `reset` returns, by agents' names."""
+        answer = self._env.reset(seed=seed, options=options)
+        if self.kind == "aec":
+            self._owed = {}
+        return answer if self.kind != "parallel" or self._all_texts else self._by_name(answer)
 
     def step(self, action: Any) -> Any:
-        """What the environment's `step` returns."""
-        return self._env.step(action)
+        """What the environment's `step` returns, by agents' names."""
+        if self.kind == "aec":
+            return self._step_aec(action)
+        if self.kind == "solo" or self._all_texts:
+            return self._env.step(action)
+        return self._by_name(self._env.step({self._ids.get(agent, agent): chosen for agent, chosen in action.items()}))
 
     def turn(self) -> AgentTurn | None:
         """The next agent and what it is told; None when nobody is left."""
@@ -124,16 +148,37 @@ class World:
         if not agents:
             return None
         observation, reward, terminated, truncated, info = env.last()
-        return AgentTurn(env.agent_selection, observation, reward, terminated, truncated, info, tuple(agents))
+        agent, left = env.agent_selection, tuple(agents)
+        if not self._all_texts:
+            agent, left = self._name(agent), tuple(map(self._name, left))
+        return AgentTurn(agent, observation, reward, terminated, truncated, info, left)
 
     def step_turn(self, action: Any) -> AgentTurn | None:
         """`step`, then `turn`."""
-        self._env.step(action)
+        self._step_aec(action)
         return self.turn()
+
+    def owed(self) -> dict[str, float]:
+        """AEC only: what each agent was given since its own last step, that step included, its own or another's.
+
+        For an agent that has not been selected since, that is what `last()` has yet to show. It is summed up from `rewards`:
+        PettingZoo's `parallel_to_aec` leaves in `_cumulative_rewards` what it has shown already.
+        """
+        return {self._name(agent): reward for agent, reward in self._owed.items()}
+
+    def _step_aec(self, action: Any) -> None:
+        env = self._env
+        agent = env.agent_selection
+        env.step(action)
+        owed = self._owed
+        owed[agent] = 0.0
+        for other, reward in getattr(env, "rewards", _NOTHING).items():
+            if type(reward) not in _NUMBERS or reward:  # mostly nobody is given anything
+                owed[other] = owed.get(other, 0.0) + reward_number(reward)
 
     def live_agents(self) -> tuple[str, ...]:
         """Agents still in the game."""
-        return (SOLO_AGENT,) if self.kind == "solo" else tuple(self._env.agents)
+        return (SOLO_AGENT,) if self.kind == "solo" else tuple(map(self._name, self._env.agents))
 
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """A method's answer or an attribute's value, through all wrappers."""
@@ -146,6 +191,28 @@ class World:
         env, self._env = self._env, None
         if env is not None:
             env.close()
+
+    def _name(self, agent: Any) -> str:
+        """An agent's name as a text.
+
+        Raises:
+            EnvError: another agent has the same.
+        """
+        if isinstance(agent, str):
+            return agent
+        name = str(agent)
+        if self._ids.setdefault(name, agent) != agent:
+            raise EnvError(f"two agents are both written {name!r}: {value_text(self._ids[name])} and {value_text(agent)}")
+        return name
+
+    def _by_name(self, answer: Any) -> Any:
+        """The parts of an answer whose agents are named by something else than texts, by texts; all else as it is."""
+        if not isinstance(answer, (tuple, list)):
+            return answer
+        return tuple(
+            {self._name(agent): value for agent, value in part.items()} if isinstance(part, Mapping) else part
+            for part in answer
+        )
 
 
 def kind_of(env: Any) -> Kind:

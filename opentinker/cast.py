@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -98,8 +99,11 @@ class Cast:
         for pattern, seat in agents.items():
             if fnmatchcase(agent, pattern):
                 return seat
+        near = difflib.get_close_matches(agent, agents, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
-            f"agent {agent!r} of {self.config.env.id!r} has no seat: `agents` has {sorted(agents)}; add it or a glob"
+            f"agent {agent!r} has no seat: `agents` has {sorted(agents)}{hint} Correct the name where the coordinator or "
+            f"{self.config.env.id!r} uses it, or add it (or a glob) to `agents`"
         )
 
     def check_action(self, agent: str, env: EnvHandle, player: ScriptedPlayer | None = None) -> None:

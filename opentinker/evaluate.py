@@ -21,7 +21,7 @@ from opentinker.league.tally import METHOD
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, at_least_one, brief, run_async
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
-from opentinker.saved import SELF, Opponents, look_up, open_run, write_stamped
+from opentinker.saved import SELF, Opponents, look_up, open_run, refuse_early, write_stamped
 from opentinker.types import AgentID, EpisodeStatus
 
 Figures = dict[str, float]
@@ -233,8 +233,9 @@ def evaluate_run(
 
     Args:
         run: RUN or RUN@VERSION: a folder or a name below `runs_dir`; VERSION is a step, latest, best or ema.
-        against: scripted players (`random`, `minimax`, `always:ACTION`, `module:function`) and other runs, RUN@VERSION;
-            none: everybody plays its own seat, which for one agent alone measures returns on held-out seeds.
+        against: scripted players (`random`, `minimax`, `greedy`, `alphabeta:DEPTH`, `always:ACTION`,
+            `module:function`) and other runs, RUN@VERSION; none: everybody plays its own seat, which for one agent alone
+            measures returns on held-out seeds.
         games: for each opponent and seat; default: the run's `evaluate.games`.
         seed: of these games; default: the run's. Equal seeds give equal games.
         temperature: of the run's policies that train, 0: greedy; default: the run's `evaluate.temperature`.
@@ -259,9 +260,7 @@ def evaluate_run(
         own["evaluate"] = config.evaluate.model_copy(update={"temperature": temperature})
     config = config.model_copy(update=own)
     texts = list(dict.fromkeys(against)) or [SELF]
-    for text in texts:
-        if text != SELF:
-            look_up(text, config)
+    refuse_early(ref, config, texts)
     return run_async(  # type: ignore[no-any-return]
         lambda: _evaluate(ref, config, texts, count)
     )

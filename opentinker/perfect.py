@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from opentinker.envs.registry import canonical_id
+from opentinker.envs.games.tictactoe import read
 from opentinker.errors import ConfigError
+from opentinker.experts.base import Expert, seen
+from opentinker.experts.players import leduc_equilibrium
+from opentinker.experts.trees import TreePlayer
 from opentinker.players import Situation
 
 _LINES = tuple(
@@ -100,10 +103,10 @@ class KuhnEquilibrium:
         Raises:
             ConfigError: the observation is not Kuhn poker's.
         """
-        seen = situation.world if isinstance(situation.world, str) else situation.observation
-        found = _KUHN.search(seen)
+        text = seen(situation)
+        found = _KUHN.search(text)
         if found is None:
-            raise ConfigError(f"the equilibrium of Kuhn poker reads 'Card K. Moves p.', given: {seen[:80]!r}")
+            raise ConfigError(f"the equilibrium of Kuhn poker reads 'Card K. Moves p.', given: {text[:80]!r}")
         moves = found[2].replace("-", "")
         return "b" if random.Random(situation.seed).random() < self.bets(found[1], moves) else "p"
 
@@ -111,29 +114,26 @@ class KuhnEquilibrium:
 _KUHN = re.compile(r"Card ([JQK])\. Moves (-|p|b|pb)\.")
 
 
-class Minimax:
-    """Perfect play, by the environment's id: minimax in tic-tac-toe, an equilibrium (alpha = 1/3) in Kuhn poker.
+def text_tictactoe(situation: Situation) -> str:
+    """A move of our own tic-tac-toe that keeps the minimax value; all such moves are equally likely.
 
-    Attributes:
-        games: ids of the environments it plays.
+    Raises:
+        ConfigError: the observation is not that game's.
     """
+    board = read(seen(situation))
+    own, other = (sum(1 << cell for cell, found in enumerate(board.squares) if found == mark) for mark in board.sides)
+    moves = best_moves(own, other)
+    return board.moves[moves[random.Random(situation.seed).randrange(len(moves))]]
 
-    label = "minimax"
-    games: Mapping[str, Callable[[Situation], Any]] = {
-        "pettingzoo/classic/tictactoe_v3": tictactoe,
+
+minimax = Expert(
+    "minimax",
+    {
         "kuhn_poker": KuhnEquilibrium(),
-    }
-
-    def __call__(self, situation: Situation) -> Any:
-        """An action.
-
-        Raises:
-            ConfigError: another environment, or an observation that is not that game's.
-        """
-        play = self.games.get(situation.env) or self.games.get(canonical_id(situation.env))
-        if play is None:
-            raise ConfigError(f"player 'minimax' cannot play {situation.env!r}; it plays {', '.join(sorted(self.games))}")
-        return play(situation)
-
-
-minimax = Minimax()
+        "leduc_poker": TreePlayer(leduc_equilibrium),
+        "pettingzoo/classic/tictactoe_v3": tictactoe,
+        "tictactoe": text_tictactoe,
+    },
+)
+"""Perfect play by the environment's id: minimax in tic-tac-toe, an equilibrium (alpha = 1/3) in Kuhn poker and nearly one in
+Leduc poker; see `opentinker.experts`."""

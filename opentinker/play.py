@@ -18,7 +18,7 @@ from opentinker.league.match import Opponent
 from opentinker.report.record import episode_to_json
 from opentinker.rollout import Rollout, brief, run_async
 from opentinker.runs.reading import RunRef, parse_run_ref, read_config
-from opentinker.saved import SELF, Opponents, look_up, open_run, write_stamped
+from opentinker.saved import SELF, Opponents, open_run, refuse_early, write_stamped
 from opentinker.seeding import Key
 from opentinker.types import AgentID, Episode, EpisodeStatus, Seat
 
@@ -92,8 +92,7 @@ def play_run(
     patient = config.coordinator.model_copy(update={"turn_timeout": None, "episode_timeout": None})
     own = {"seed": seed, "coordinator": patient, "runs_dir": str(ref.path.parent)}
     config = config.model_copy(update=own)
-    if against != SELF:
-        look_up(against, config)
+    refuse_early(ref, config, [against])
     return run_async(lambda: _play(ref, config, agent, against, show, read))  # type: ignore[no-any-return]
 
 

@@ -61,22 +61,26 @@ PLAYERS: Registry[ScriptedPlayer] = Registry("player")
 PLAYERS.register("random_legal", random_legal)
 PLAYERS.register("random", random_legal)
 PLAYERS.register("minimax", "opentinker.perfect:minimax")
+PLAYERS.register("greedy", "opentinker.experts.players:greedy")
 
 
 def make_player(text: str) -> ScriptedPlayer:
-    """The player of a text: an id of `PLAYERS`, `always:ACTION` or `package.module:function`.
+    """The player of a text: an id of `PLAYERS`, `always:ACTION`, `alphabeta:DEPTH` or `package.module:function`.
 
     Raises:
         UnknownId: no such id.
-        ConfigError: `always:` without an action, or nothing callable at `package.module:function`.
+        ConfigError: `always:` without an action, `alphabeta:` without a depth, or nothing callable at
+            `package.module:function`.
     """
     head, colon, rest = text.partition(":")
     if not colon:
-        return PLAYERS.get(text, hint="or always:ACTION, or package.module:function")
+        return PLAYERS.get(text, hint="or always:ACTION, alphabeta:DEPTH, or package.module:function")
     if head == "always":
         if not rest:
             raise ConfigError(f"player {text!r} names no action; write always:ACTION")
         return Always(rest)
+    if head == "alphabeta":
+        return load_object("opentinker.experts.players:alphabeta")(rest)  # type: ignore[no-any-return]
     player: Any = load_object(text)
     if not callable(player):
         raise ConfigError(f"player {text!r} is a {type(player).__name__}; it must be a function of a Situation")

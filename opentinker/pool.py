@@ -73,6 +73,8 @@ class EnvPool:
             isolation=env.isolation,
             step_timeout=env.step_timeout,
             action_names=env.action_names,
+            action_units=env.action_units,
+            observation_units=env.observation_units,
             render=env.render,
             parse=env.parse,
             stats=self.stats,

@@ -80,6 +80,16 @@ def _stillborn(id: str, env: str, seed: int, group: int, member: int, why: EnvEr
     return Episode(id, env, seed, group, member, **nothing, status=EpisodeStatus.FAILED, error=error)
 
 
+def _refuse_silence(played: Sequence[Episode]) -> None:
+    ended = [episode for episode in played if episode.status is not EpisodeStatus.FAILED]
+    if ended and not any(episode.turns for episode in ended):
+        raise RolloutFailed(
+            f"nobody was asked anything in any of {len(ended)} episodes, so there is nothing to learn from; a coordinator "
+            "asks with `await table.ask(agent, observation)`, and an environment must not be over when it begins",
+            ended[:8],
+        )
+
+
 def _env_seed(run_seed: int, purpose: str, step: int, group: int) -> int:
     # 31 bits are what every environment's generator takes; a bit above them holds evaluation apart from all the rest
     return derive(run_seed, purpose, step, group, "env") % 2**31 + (HELD_OUT if purpose == "eval" else 0)
@@ -189,7 +199,7 @@ class Rollout:
 
         Raises:
             ConfigError: fewer groups, episodes of a group, or episodes at once, than one.
-            RolloutFailed: more episodes failed than `rollout.max_failed_fraction` allows.
+            RolloutFailed: more episodes failed than `rollout.max_failed_fraction` allows, or nobody was asked in any.
         """
         settings = self.config.rollout
         n_groups = at_least_one("groups", settings.groups if groups is None else groups)
@@ -222,6 +232,7 @@ class Rollout:
         played = [episode for episode in episodes if episode is not None]
         if refuse:
             self._refuse_too_many_failures(played)
+            _refuse_silence(played)
         name = self.config.env.id
         return [Group(name, tuple(played[start : start + size])) for start in range(0, len(played), size)]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
+import glob
 import logging
 import sys
 import threading
@@ -182,6 +184,10 @@ class Trainer:
                 f"nothing would be trained by this cast ({playing}); give a seat a trainable policy, at its latest version"
             )
         idle = sorted(set(self.config.policies) - {seat.policy for seat in seats.values()})
+        for name in sorted(set(self.config.agents) - set(seats)):
+            near = difflib.get_close_matches(name, seats, n=1)
+            if near and not glob.has_magic(name):
+                log.warning("agents.%s seats nobody known before a game; did you mean %r?", name, near[0])
         if idle:
             log.warning("policies %s play in none of the seats known before a game (%s)", idle, ", ".join(seats))
 

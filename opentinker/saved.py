@@ -33,7 +33,10 @@ SELF = "self"
 
 _TRIES = 5
 """How often a checkpoint is looked up anew when some went away while one was read."""
-_SAME = ("env.id", "env.kwargs", "env.action_names", "env.render", "env.parse", "coordinator.id")
+_SAME = (
+    "env.id", "env.kwargs", "env.action_names", "env.action_units", "env.observation_units", "env.render", "env.parse",
+    "coordinator.id",
+)  # fmt: skip
 """What two runs must share to meet."""
 
 
@@ -51,6 +54,29 @@ class SavedRun:
     def weights(self) -> str:
         """Which weights play for the policies that train: `latest` or `ema`."""
         return "ema" if self.ref.ema else "latest"
+
+
+def refuse_early(ref: RunRef, config: RunConfig, against: Iterable[str] = ()) -> None:
+    """Says what needs neither weights nor an environment to be known, before anything slow.
+
+    Args:
+        ref: which of the run's weights.
+        config: the run's.
+        against: opponents.
+
+    Raises:
+        UnknownId, ConfigError: no averaged weights, or an opponent that is none or cannot play.
+    """
+    if ref.ema and not config.train.ema:
+        raise ConfigError(f"run {config.name!r} keeps no averaged weights (train.ema is 0); name another version")
+    for text in against:
+        if text != SELF:
+            look_up(text, config)
+            if config.coordinator.id == "solo":
+                raise ConfigError(
+                    f"{config.env.id!r} is played by one agent, so nobody plays against {text!r}; leave --against out to "
+                    "measure returns on held-out seeds"
+                )
 
 
 def open_run(
@@ -196,9 +222,8 @@ def look_up(text: str, config: RunConfig) -> ScriptedPlayer | RunRef:
     try:
         ref = parse_run_ref(text, config.runs_dir)
     except UnknownId as error:
-        raise UnknownId(
-            "opponent", text, PLAYERS, f"or {SELF}, always:ACTION, package.module:function or RUN@STEP; {error}"
-        ) from error
+        hint = f"or {SELF}, always:ACTION, alphabeta:DEPTH, package.module:function or RUN@STEP; {error}"
+        raise UnknownId("opponent", text, PLAYERS, hint) from error
     _check_same_game(text, config, read_config(ref.path))
     return ref
 

@@ -112,7 +112,7 @@ def test_three_players_and_one_alone(tmp_path):
     assert "against player_0, player_2 (always:wait)" in shown and set(played.episode.rewards.values()) == {0.5}
     solo = {"env": {"id": "bandit"}, "coordinator": {"id": "solo"}}
     folder = saved.save_run(tmp_path / "solo", **solo)
-    with pytest.raises(ConfigError, match="'agent' plays alone in 'bandit', so 'random' has no seat"):
+    with pytest.raises(ConfigError, match="'bandit' is played by one agent, so nobody plays against 'random'"):
         play(folder, "agent", "a", against="random")
     played, shown = play(folder, "agent", "a")
     assert shown.startswith("You play agent; seed 4.") and played.episode.roles == {"agent": "agent"}

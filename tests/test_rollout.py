@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opentinker.config import load_config
+from opentinker.coordinators import Coordinator
 from opentinker.envs.registry import ENVS
 from opentinker.errors import ConfigError, EnvError, RolloutFailed
 from opentinker.rollout import Rollout, rollout, run_async, too_many
@@ -54,6 +55,24 @@ def _collect(overrides=(), steps=1, host=None, config=CONFIG):
             await session.close()
 
     return asyncio.run(main())
+
+
+class Mute(Coordinator):
+    """Forgot to await."""
+
+    async def play(self, env, table):
+        await env.reset(seed=table.seed)
+        table.end("agent", True, False)
+
+
+def test_a_step_in_which_nobody_is_asked_anything_is_refused():
+    with pytest.raises(RolloutFailed, match="nobody was asked anything in any of 12 episodes.*await table.ask"):
+        _collect([f"coordinator.id={__name__}:Mute"])
+
+
+def test_an_agent_without_a_seat_is_told_with_a_near_name():
+    with pytest.raises(ConfigError, match=r"agent 'agent' has no seat: `agents` has \['agnt'\]; did you mean 'agnt'\?"):
+        _collect(config={**CONFIG, "agents": {"agnt": {"policy": "learner"}}})
 
 
 def _episodes(groups):

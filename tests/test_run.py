@@ -198,6 +198,12 @@ def test_p5_a_polite_signal_saves_and_the_run_goes_on_to_equal_figures(tmp_path,
     assert _without_clock(result.rows) == _without_clock(finished.rows)
 
 
+def test_a_seat_for_nobody_is_told(tmp_path, caplog):
+    config = _config(tmp_path, agents__player_2={"policy": "first"}, train__steps=1, warm_start=None, evaluate={})
+    train(config)
+    assert "agents.player_2 seats nobody known before a game; did you mean 'player_" in caplog.text
+
+
 def test_the_learning_rate_of_the_warm_start_moves_from_its_start_to_its_end(tmp_path, monkeypatch):
     rates = []
     fit = LocalHost.fit

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import pettingzoo  # type: ignore[import-untyped]
 from pettingzoo.env_registry.exceptions import FailedToImport, PettingZooRegistryError  # type: ignore[import-untyped]
 
-from opentinker.errors import ConfigError
+from opentinker.errors import ConfigError, MissingExtra, message_text
 
+EXTRA = "classic"
+"""The family whose packages an extra of ours brings, and its name."""
 _REGISTRIES = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
 
 
@@ -41,6 +43,7 @@ def make(name: str, *, api: Literal["aec", "parallel"] | None = None, **kwargs: 
 
     Raises:
         ConfigError: no version with this API, or a package that the environment needs is missing.
+        MissingExtra: a package that a classic game needs is missing.
     """
     if api is None:
         api = "aec" if _found("aec", name) else "parallel"
@@ -51,7 +54,13 @@ def make(name: str, *, api: Literal["aec", "parallel"] | None = None, **kwargs: 
     try:
         return pettingzoo.make(api, name, **kwargs)
     except (FailedToImport, ImportError) as error:
-        raise ConfigError(f"pettingzoo/{name} needs a package that is not installed: {error.__cause__ or error}") from error
+        why = message_text(error.__cause__ or error)
+        family, _, game = name.rpartition("/")
+        if family == EXTRA:
+            raise MissingExtra(f"pettingzoo/{name} ({why})", EXTRA) from error
+        raise ConfigError(
+            f"pettingzoo/{name} needs a package that is not installed: {why}; pip install 'pettingzoo[{family or game}]'"
+        ) from error
 
 
 def _found(api: str, name: str) -> bool:

@@ -52,7 +52,7 @@ _VIEWS = {(card, moves): Observation(view(card, moves)) for card in _STRENGTH fo
 class KuhnTree:
     """The game's tree; see `GameTree`."""
 
-    players = PLAYERS
+    players: tuple[str, ...] = PLAYERS
 
     def root(self) -> KuhnState:
         """Before the deal."""

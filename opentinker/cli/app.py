@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -100,3 +101,6 @@ def main(argv: list[str] | None = None) -> None:
             raise
         Console(stderr=True, soft_wrap=True, highlight=False, emoji=False).print(f"error: {error}", markup=False)
         raise SystemExit(exit_code(error)) from None
+    finally:
+        if argv is None:
+            gc.freeze()  # the process ends, and its last collections of what torch and transformers hold took seconds

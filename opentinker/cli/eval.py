@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,7 @@ def evaluate(
     run: Annotated[str, typer.Argument(help="RUN or RUN@VERSION: a step, latest, best or ema.", metavar="RUN")],
     against: Annotated[
         list[str] | None,
-        typer.Option("--against", help="random, minimax, always:ACTION, module:function or RUN@VERSION; again for more."),
+        typer.Option("--against", help="random, minimax, greedy, alphabeta:DEPTH, RUN@VERSION, ...; again for more."),
     ] = None,
     games: Annotated[int | None, typer.Option("--games", min=1, help="Games for each opponent and seat.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the games; default: the run's.")] = None,
@@ -60,9 +61,19 @@ def evaluate(
     what = f"{found.weights} weights{shown}, {found.games} games a seat, seed {found.seed}"
     out.print(f"{found.run} at step {found.step}, {what}")
     out.print(_table(found))
+    for line in _forfeits(found):
+        out.print(line)
     out.print("below each figure its 95 % interval: Wilson's for rates, Student's t for returns")
     if saved is not None:
         out.print(f"figures:  {saved}\nepisodes: {saved.with_suffix('.jsonl')}")
+
+
+def _forfeits(found: Evaluation) -> Iterator[str]:
+    """Games that an opponent ended by itself say little of the run."""
+    for label, match in found.matches.items():
+        lost = sum(not episode.opponents.keys().isdisjoint(episode.outcome.get("out", ())) for episode in match.episodes)
+        if lost:
+            yield f"note: {label} left {lost} of {len(match.episodes)} games before they were over (invalid replies, mostly)"
 
 
 def _table(found: Evaluation) -> str:

@@ -65,6 +65,8 @@ def run_with_progress(
         found = find()
         if isinstance(found, RunResult):
             return found
+        if isinstance(progress, LiveProgress):
+            progress.loading()
         from opentinker.run import train
 
         return train(found, *overrides, resume=resume, progress=progress)
@@ -85,8 +87,8 @@ def run_with_progress(
         return result
     name = _typed(result.folder)
     say(f"next:    {command()} show {name}  # curves, settings and every recorded episode as one page")
-    say(f"         {command()} eval {name}  # held-out games, with intervals; --against random, for example")
-    say(f"         {command()} play {name}  # a game against its agents")
+    say(f"         {command()} eval {name}  # held-out games, with intervals; --against names opponents")
+    say(f"         {command()} play {name}  # play one of its agents yourself")
     return result
 
 

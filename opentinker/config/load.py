@@ -70,7 +70,10 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read the configuration {str(path)!r}: it is not UTF-8 text ({error})") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise ConfigError(f"cannot read the configuration {str(path)!r}: {error}") from error
+        beside = [str(file) for file in path.parent.glob("*.y*ml")] if isinstance(error, FileNotFoundError) else []
+        near = difflib.get_close_matches(str(path), beside, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"cannot read the configuration {str(path)!r}: {error}{hint}") from error
 
 
 def _override(data: dict[Any, Any], item: str) -> None:

@@ -21,6 +21,7 @@ from opentinker.config.values import (
     Settings,
     StopText,
     Text,
+    Units,
     at_most,
     is_number,
     plain_copy,
@@ -39,6 +40,10 @@ class EnvConfig(Settings):
         default=60.0, gt=0, le=SECONDS, description="seconds for one reset or step; null: no limit"
     )
     action_names: list[Text] | None = Field(default=None, description="names for the actions of a Discrete space")
+    action_units: Units = Field(
+        default=None, description="units of an action's numbers: a text, or lists and mappings of texts in the space's shape"
+    )
+    observation_units: Units = Field(default=None, description="likewise of an observation's numbers")
     render: Line | None = Field(
         default=None, description="package.module:function, observation to text; null: the codec's own words"
     )
@@ -134,7 +139,9 @@ class SeatConfig(Settings):
     """Who sits where an agent plays: a policy or a scripted player, and how."""
 
     policy: Line | None = Field(default=None, description="a key of `policies`; NAME@ema: its averaged weights, untrained")
-    player: Text | None = Field(default=None, description="a script: random, minimax, always:ACTION, module:function")
+    player: Text | None = Field(
+        default=None, description="a script: random, minimax, greedy, alphabeta:DEPTH, always:ACTION, module:function"
+    )
     role: Role | None = Field(default=None, description="baselines, prompts and figures follow it; null: the agent's name")
     system: Text | None = Field(default=None, description="system prompt")
     memory: Annotated[Literal["full", "last"] | Window, BeforeValidator(_memory)] = Field(
@@ -192,7 +199,7 @@ class PolicyConfig(Settings):
 class WarmStart(Settings):
     """Supervised steps on a scripted player's moves, before the first rollout."""
 
-    player: Text = Field(description="random_legal, minimax, always:ACTION or module:function")
+    player: Text = Field(description="random_legal, minimax, greedy, alphabeta:DEPTH, always:ACTION or module:function")
     steps: int = Field(ge=0, le=10**9, description="gradient steps")
     lr: Annotated[Scheduled, at_most(1e3)] = Field(
         default=Schedule(start=1e-3, end=1e-3), description="learning rate; {start, end} moves it over these steps"
@@ -275,7 +282,8 @@ class EvaluateConfig(Settings):
     )
     average_from: int = Field(default=1, ge=1, description="first step of the iterate average")
     opponents: list[Line] = Field(
-        default=[], description="games against them when due: random, minimax, module:function, RUN@STEP, self"
+        default=[],
+        description="games against them when due: random, minimax, greedy, alphabeta:DEPTH, module:function, RUN@STEP, self",
     )
     games: int = Field(
         default=64, ge=1, le=MOST, description="evaluation games for each opponent and seat, on seeds of their own"

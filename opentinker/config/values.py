@@ -134,5 +134,18 @@ def _plain_data(value: Any, key: str = "") -> Any:
     return value
 
 
+def _units(value: Any) -> Any:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if parts is not None:
+        for part in parts:
+            _units(part)
+    elif value is not None and not isinstance(value, str):
+        raise ValueError(f"units are texts, or lists and mappings of them; put {value!r} in quotes")
+    return _plain_data(value)
+
+
+Units = Annotated[Any, AfterValidator(_units)]
+"""Units of numbers, in the shape of their space: see `opentinker.envs.TextCodec`."""
+
 Kwargs = Annotated[dict[str, Any], AfterValidator(_plain_data)]
 """Arguments for something that the configuration does not know: plain data, so that `config.yaml` can hold them."""

@@ -103,6 +103,10 @@ class LiveProgress:
             with self._unread():
                 self._bar.stop()
 
+    def loading(self) -> None:
+        """The run is set up; on a slow disk that takes a while."""
+        self._show("starting: loading torch, transformers and verl", 0, None, "", always=True)
+
     def begin(self, config: RunConfig, done: int) -> None:
         """Training starts or goes on after `done` steps."""
         self._steps = config.train.steps
@@ -146,7 +150,7 @@ class LiveProgress:
             with contextlib.suppress(OSError, SystemExit, IndexError):  # it may have stopped halfway through its start
                 bar.stop()
 
-    def _show(self, what: str, done: int, total: int, figures: str, always: bool = False) -> None:
+    def _show(self, what: str, done: int, total: int | None, figures: str, always: bool = False) -> None:
         if self._quiet:
             return
         if self._bar is not None:
@@ -159,7 +163,7 @@ class LiveProgress:
         if always or now - self._shown >= QUIET_SECONDS:
             self._shown = now
             with self._unread():
-                self._console.print(f"{what} {done}/{total} {figures}".rstrip(), markup=False)
+                self._console.print(f"{what} {f'{done}/{total} ' if total else ''}{figures}".rstrip(), markup=False)
 
 
 class JsonProgress:

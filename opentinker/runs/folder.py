@@ -274,7 +274,7 @@ def _is_begun(path: Path, config: RunConfig, resume: bool) -> RunConfig | None:
         done = rows[-1]["step"] if rows else 0
         raise RunExists(
             f"run {config.name!r} exists in {path} ({done} of {config.train.steps} steps); "
-            f"go on with --resume (resume=True from Python), or start another with name=…"
+            f"go on with --resume (resume=True from Python), start another with name=…, or remove that folder"
         )
     before = read_config(path)
     changes.refuse(changes.changes(before, config), config, path, max(checkpoints.steps(), default=0))

@@ -2,6 +2,7 @@
 
 from opentinker.testing.envs import BirthsEnv, HangingEnv, OffTurnDeathEnv, RaisingEnv, SlowEnv
 from opentinker.testing.games import play_game
+from opentinker.testing.lifecycles import LifecycleAEC, LifecycleParallel
 from opentinker.testing.samplers import CountingPace, Request, ScriptedSampler
 from opentinker.testing.seats import FunctionSeat
 
@@ -10,6 +11,8 @@ __all__ = [
     "CountingPace",
     "FunctionSeat",
     "HangingEnv",
+    "LifecycleAEC",
+    "LifecycleParallel",
     "OffTurnDeathEnv",
     "RaisingEnv",
     "Request",

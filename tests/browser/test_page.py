@@ -191,15 +191,17 @@ def test_a_token_tells_its_id_and_probability_under_the_pointer_and_by_key(brows
 
 def test_keys_walk_through_the_episodes(browser, run, tmp_path):
     browser.open(write_page([run], tmp_path / "page.html"), "#episodes")
+    # the first one is open from the start
     for key, expected in [
-        ("j", "10/0000/00"),
+        ("", "10/0000/00"),
         ("j", "10/0001/00"),
         ("ArrowDown", "10/0001/01"),
         ("k", "10/0001/00"),
         ("ArrowUp", "10/0000/00"),
         ("k", "10/0000/00"),
     ]:
-        browser.key(key)
+        if key:
+            browser.key(key)
         browser.wait(
             f"document.querySelector('#episode h2') && document.querySelector('#episode h2').innerText === '0000{expected}'"
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,14 @@ def test_people_get_a_table(folder, capsys):
         [label, *rest] for label in ("random", "kuhn@0") for rest in (["player_0", "3"], ["player_1", "3"], ["all", "6"])
     ]
     assert max(map(len, lines)) < 120 and "evaluations/step-000005-" in said
+
+
+def test_games_that_the_opponent_left_are_told(folder, capsys, monkeypatch, tmp_path):
+    (tmp_path / "silly_player.py").write_text("def never(situation):\n    return 'zz'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("eval", "kuhn", "--against", "silly_player:never", "--games", "3") == 0
+    # the untrained policy leaves games as well; those in which the opponent moves first are all the opponent's
+    assert re.search(r"^note: silly_player:never left [3-6] of 6 games before they were over", capsys.readouterr().out, re.M)
 
 
 def test_machines_get_one_json_object_and_nothing_else(folder, capsys, tmp_path):

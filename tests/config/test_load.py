@@ -82,12 +82,16 @@ def test_a_policy_named_like_a_key_gets_the_right_advice():
         ("name=5", "name: must be text; put it in quotes (given: 5)"),
         ("env.action_names=[no, left]", "env.action_names.0: must be text; put it in quotes (given: False)"),
         ("env.action_names=left", "env.action_names: must be a list (given: 'left')"),
+        (
+            "env.action_units={at: [m, 3]}",
+            "env.action_units: units are texts, or lists and mappings of them; put 3 in quotes",
+        ),
         ("env.kwargs=[1]", "env.kwargs: must be a mapping of keys to values (given: [1])"),
         ("env.kwargs={a: {b: [1, .nan]}}", "env.kwargs: a.b.1: NaN does not equal itself; use a number or null"),
         (
             "env=kuhn",
-            "env: must be a mapping with keys id, kwargs, isolation, step_timeout, action_names, render, parse "
-            "(given: 'kuhn')",
+            "env: must be a mapping with keys id, kwargs, isolation, step_timeout, action_names, action_units, "
+            "observation_units, render, parse (given: 'kuhn')",
         ),
         (
             "agents={a: x}",
@@ -405,6 +409,12 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path, content, message):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
     with pytest.raises(ConfigError, match=re.escape(f"cannot read the configuration {str(tmp_path / name)!r}: ")):
         load_config(tmp_path / name)
+
+
+def test_a_file_of_a_near_name_is_suggested(tmp_path):
+    (tmp_path / "echo.yaml").touch()
+    with pytest.raises(ConfigError, match="echo.yml.*did you mean .*echo.yaml'"):
+        load_config(tmp_path / "echo.yml")
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"x", len, 1j])

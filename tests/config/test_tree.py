@@ -28,6 +28,8 @@ FULL = {
         "isolation": "process",
         "step_timeout": None,
         "action_names": ["left", "yes"],
+        "action_units": {"force": "N", "at": ["m", None]},
+        "observation_units": ["m", "m/s"],
         "render": "my.views:show",
         "parse": "my.views:read",
     },

@@ -4,8 +4,13 @@ import sys
 import pytest
 
 import opentinker.coordinators
-from opentinker.coordinators import COORDINATORS, Simultaneous, Solo, Turns, make_coordinator
+from opentinker.coordinators import COORDINATORS, Coordinator, Simultaneous, Solo, Turns, make_coordinator
 from opentinker.errors import ConfigError, UnknownId
+
+
+class Hasty(Coordinator):
+    def play(self, env, table):
+        table.end("agent", True, False)
 
 
 def test_the_public_names():
@@ -44,6 +49,8 @@ def test_wrong_ids_and_arguments_say_what_would_do():
             make_coordinator(wrong)
     with pytest.raises(ConfigError, match="made a str, which is no Coordinator"):
         make_coordinator("os:getcwd")
+    with pytest.raises(ConfigError, match=r"play\(\) must be `async def play"):
+        make_coordinator(f"{__name__}:Hasty")
 
 
 def test_the_folder_is_no_package_of_its_own():

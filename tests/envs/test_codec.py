@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -300,21 +300,6 @@ class TestObservations:
     def test_a_text_observation_that_is_none(self):
         with pytest.raises(EnvError, match="gave int: 3"):
             codec(Discrete(2)).render(3)
-
-
-@pytest.mark.parametrize("space", [MultiDiscrete([2, 3]), MultiBinary(3), Tuple([Discrete(2)]), Dict({"a": Discrete(2)})])
-def test_action_spaces_without_a_text_form_are_refused_with_a_way_out(space):
-    with pytest.raises(ConfigError, match=f"actions of {type(space).__name__} have no text form.*`parse` function"):
-        TextCodec(TextSpace(), space)
-    assert TextCodec(space, space, render=str, parse=lambda text: text).render(1) == "1"
-
-
-@pytest.mark.parametrize("wrap", [lambda space: space, lambda space: Tuple([space]), lambda space: Dict({"a": space})])
-@pytest.mark.parametrize("space", [Sequence(Discrete(2)), OneOf([Discrete(2), Discrete(3)])])
-def test_observation_spaces_without_a_text_form_are_refused_with_a_way_out(space, wrap):
-    with pytest.raises(ConfigError, match=f"observations of {type(space).__name__} have no text form.*`render` function"):
-        TextCodec(wrap(space), Discrete(2))
-    assert TextCodec(wrap(space), Discrete(2), render=str).render(1) == "1"
 
 
 def test_observations_that_differ_differ_as_text():

@@ -126,7 +126,7 @@ def test_unknown_ids_suggest_near_names(given, near):
 
 
 def test_an_id_far_from_all_lists_ours_and_the_other_forms():
-    with pytest.raises(UnknownId, match="known: bandit, kuhn_poker, matrix_game.*package.module:Class"):
+    with pytest.raises(UnknownId, match="known: bandit, .*kuhn_poker, .*matrix_game.*package.module:Class"):
         make_env("@")
 
 
@@ -184,11 +184,6 @@ def test_an_argument_may_have_any_name(monkeypatch):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rlcard", None)
-    with pytest.raises(
-        ConfigError, match="pettingzoo/classic/leduc_holdem_v4 needs a package that is not installed.*rlcard"
-    ):
-        make_env("pettingzoo/classic/leduc_holdem_v4")
     monkeypatch.setitem(sys.modules, "Box2D", None)
     with pytest.raises(ConfigError, match="gymnasium/LunarLander-v3 needs a package that is not installed.*[Bb]ox2"):
         make_env("gymnasium/LunarLander-v3")

@@ -12,7 +12,10 @@ LAYERS = (
     ("types", "errors", "answers", "registry", "seeding", "collector"),
     ("envs",),
     ("coordinators",),
-    ("players", "perfect", "formats", "encoding", "render", "dialogue", "seats", "human", "sampling", "credit", "samples"),
+    (
+        *("players", "experts", "perfect", "human", "seats"),
+        *("formats", "encoding", "render", "dialogue", "sampling", "credit", "samples"),
+    ),
     ("cast", "pool", "rollout", "runs"),
     ("training",),
     ("league",),

@@ -63,10 +63,12 @@ def test_a_measured_exploitability_stays_in_sight(clock):
 def test_the_warm_start_is_told_too(clock):
     out = console()
     with LiveProgress(out) as progress:
+        progress.loading()
         for done in (1, 2, 3):
             progress.warm(done, 3)
         progress.begin(CONFIG, 0)
-    assert lines(out) == ["warm start 1/3", "warm start 3/3", "training 0/3"]
+    starting = "starting: loading torch, transformers and verl"
+    assert lines(out) == [starting, "warm start 3/3", "training 0/3"]  # the first steps come within the pause
 
 
 def test_names_are_no_markup_and_what_is_not_finite_is_shown(clock):

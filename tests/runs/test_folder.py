@@ -68,7 +68,8 @@ def test_p6_a_second_run_of_a_name_is_refused_with_a_clear_choice(run, config):
     for look in (RunFolder.check, RunFolder.open):
         with pytest.raises(
             RunExists,
-            match=r"run 'one' exists in .*one \(7 of 40 steps\); go on with --resume .*, or start another with name=…",
+            match=r"run 'one' exists in .*one \(7 of 40 steps\); go on with --resume .*, start another "
+            "with name=…, or remove that folder",
         ):
             look(config)
     assert tree(run.path) == before
