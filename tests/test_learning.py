@@ -85,3 +85,18 @@ def test_tic_tac_toe_by_self_play(tmp_path, seed):
 def test_the_frozen_lake_is_crossed(tmp_path, seed):
     result = train(CONFIGS / "frozenlake.yaml", f"runs_dir={tmp_path}", f"seed={seed}")
     assert result.last("eval/self/return_mean") >= 0.95
+
+
+@pytest.mark.slow
+def test_two_partners_learn_to_listen_to_each_other(tmp_path):
+    result = train(CONFIGS / "halves.yaml", f"runs_dir={tmp_path}")
+    assert result.rows[0]["eval/self/return_mean"] < 0.4  # a third of the answers is right by chance
+    assert result.last("eval/self/return_mean") >= 0.95
+    assert result.last("eval/opentinker.experts.halves:teller/return_mean") >= 0.95
+
+
+@pytest.mark.slow
+def test_offers_become_deals(tmp_path):
+    result = train(CONFIGS / "negotiation.yaml", f"runs_dir={tmp_path}")
+    assert result.rows[0]["eval/self/return_mean"] < 0.2
+    assert result.last("eval/self/return_mean") >= 0.4  # one gets all and the other nothing: 0.5
