@@ -63,6 +63,7 @@ class ArrayActions:
         return f"; legal now, number by number: {'; '.join(' '.join(map(str, values)) for values in self._values(mask))}"
 
     def parse(self, text: str, mask: Any) -> Any:
+        legal = None if mask is None else self._legal(mask)  # first: a faulty mask is no fault of the reply
         plain = text if self._unit_at is None else self._unit_at.sub("", text)
         try:
             array = read_array(plain, self.shape, self._dtype, infinite=self._infinite)
@@ -70,20 +71,19 @@ class ArrayActions:
             raise InvalidAction(text, str(error)) from None
         if not self._inside(array):
             raise InvalidAction(text, f"out of bounds: at least {array_text(self._low)}, at most {array_text(self._high)}")
-        if mask is not None:
-            self._check_legal(text, array, mask)
-        return array
-
-    def _check_legal(self, text: str, array: NDArray[Any], mask: Any) -> None:
-        if isinstance(self._space, MultiBinary):
-            bits = read_bits(mask, self._space)
-            wrong = [index for index, bit in enumerate(bits.flat) if bit not in (_FREE, array.flat[index])]
-        else:
-            legal = self._values(mask)
-            wrong = [index for index, values in enumerate(legal) if array.flat[index] not in values]
+        if legal is None:
+            return array
+        wrong = [index for index, values in enumerate(legal) if array.flat[index] not in values]
         if wrong:
             which = "number" if self._count == 1 else f"number {wrong[0] + 1}"
             raise InvalidAction(text, f"{which} may not be {array.flat[wrong[0]]} now{self._legal_now(mask)}")
+        return array
+
+    def _legal(self, mask: Any) -> list[list[int]]:
+        """The legal values of each entry, by a mask of any array space."""
+        if isinstance(self._space, MultiBinary):
+            return [[0, 1] if bit == _FREE else [int(bit)] for bit in read_bits(mask, self._space).flat]
+        return self._values(mask)
 
     def _values(self, mask: Any) -> list[list[int]]:
         """The legal values of each entry."""

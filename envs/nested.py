@@ -250,6 +250,7 @@ class OneOfPart:
         self._space, self._parts = space, parts
 
     def read(self, cursor: Cursor, mask: Any) -> Any:
+        self.check(mask)  # first: a faulty mask is no fault of the reply
         masks = self._masks(mask)
         bracket = cursor.take("([")
         index = cursor.index()

@@ -39,6 +39,8 @@ def make(name: str, *, num_envs: int | None = None, **kwargs: Any) -> Any:
         ConfigError: a package that the environment needs is missing, or Gymnasium cannot make it.
     """
     full = canonical(name)
+    if num_envs is not None and (isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1):
+        raise ConfigError(f"gymnasium/{name}: num_envs must be a whole number from 1 on (given: {num_envs!r})")
     try:
         if num_envs is None:
             return gymnasium.make(full, disable_env_checker=True, **kwargs)

@@ -117,6 +117,9 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"openspiel/{name} has no parameter {key!r}{_near(key, specified)}; {takes}")
         if key == _SEED:
             raise ConfigError(f"openspiel/{name}: leave out {_SEED}={value_text(value)}; the seed of `reset` decides chance")
+        least = specified[key]
+        if type(least) is int and least > 0 and type(value) is int and value < 1:  # OpenSpiel crashes on boards without rows
+            raise ConfigError(f"openspiel/{name}: {key} must be 1 or more (given: {value}; by itself it is {least})")
         if specified[key] == {}:  # how OpenSpiel says that it is a game
             parameters[key] = _game_in(f"openspiel/{name}: {key}", value)
     return parameters
@@ -124,7 +127,11 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _game_in(where: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
-        value = _spiel().game_parameters_from_string(value)
+        try:
+            value = _spiel().game_parameters_from_string(value)
+        except RuntimeError as error:
+            why = message_text(error)
+            raise ConfigError(f"{where}: {value_text(value)} is no game as OpenSpiel writes one: {why}") from error
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         form = "goofspiel(players=3) or {name: goofspiel, players: 3}"
         raise ConfigError(f"{where} must be a game in the form {form}, given: {value_text(value)}")
@@ -164,18 +171,21 @@ def _shared(name: str, parameters: Mapping[str, Any]) -> Any:
     """A game's rules, loaded once for all environments: some take seconds. Matches change nothing in them."""
     key = name, repr(sorted(parameters.items()))
     if key not in _GAMES:
-        _GAMES[key] = _loaded(name, parameters)
+        _GAMES[key] = _loaded(name, parameters, tried=bool(parameters))
     return _GAMES[key]
 
 
-def _loaded(name: str, parameters: Mapping[str, Any]) -> Any:
+def _loaded(name: str, parameters: Mapping[str, Any], tried: bool = False) -> Any:
     spiel, kind = _spiel(), _types()[name]
     takes = ", ".join(kind.parameter_specification)
     if not parameters and not kind.default_loadable:
         raise ConfigError(f"openspiel/{name} cannot be made without parameters; it takes {takes}")
     try:
-        return spiel.load_game(name, dict(parameters))
-    except (spiel.SpielError, TypeError, IndexError) as error:
+        game = spiel.load_game(name, dict(parameters))
+        if tried:  # some parameters are looked at no earlier; a game with a generator of its own draws from it
+            game.new_initial_state()
+        return game
+    except (spiel.SpielError, RuntimeError, TypeError, IndexError) as error:
         given, why = value_text(dict(parameters)), " ".join(message_text(error).split())
         raise ConfigError(f"openspiel/{name} cannot be made with {given}: {why}; it takes {takes}") from error
 

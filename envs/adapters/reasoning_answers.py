@@ -17,8 +17,9 @@ Names = frozenset[str]
 MAX_LENGTH = 20_000
 """Longer answers are not handed over, in characters: some scorers take time that grows with the square."""
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_BEGIN, _END = "<answer>", "</answer>"
 _PLAIN = re.compile(r"[\w\s,.+-]*")
+_SIGNS = re.compile(r"[+-]\s*[+-]")
 _LITERAL = 4000
 """Characters of a Python constant, at most: deeper ones overflow the interpreter's stack."""
 _EXPRESSION = re.compile(r"[\w\s.,+*/()=-]{0,1000}")
@@ -37,8 +38,11 @@ _FUNCTIONS = frozenset(
 
 def answer_in(reply: str) -> str:
     """The text of the last `<answer>...</answer>`, else the whole reply; without white space around it."""
-    tagged = _TAGGED.findall(reply)
-    return (tagged[-1] if tagged else reply).strip()
+    found, at = reply, 0
+    # a pattern would look for the end anew behind every beginning, which takes seconds for a long reply of beginnings alone
+    while (start := reply.find(_BEGIN, at)) >= 0 and (end := reply.find(_END, start + len(_BEGIN))) >= 0:
+        found, at = reply[start + len(_BEGIN) : end], end + len(_END)
+    return found.strip()
 
 
 def fit_to_score(task: str, answer: str, own: str = "") -> bool:
@@ -55,7 +59,7 @@ def fit_to_score(task: str, answer: str, own: str = "") -> bool:
 
 def _literal(answer: str, known: Names) -> bool:
     """For `eval`: a constant, or a text in which nothing can be called."""
-    if _PLAIN.fullmatch(answer):
+    if _PLAIN.fullmatch(answer) and not _SIGNS.search(answer):
         return True
     if len(answer) > _LITERAL:
         return False
@@ -105,6 +109,11 @@ def _number(answer: str, known: Names) -> bool:
     return "nan" not in answer.casefold()
 
 
+def _short(answer: str, known: Names) -> bool:
+    """For a reader of formulas that goes over the rest again at every bracket."""
+    return len(answer) <= 1000
+
+
 def _truth_value(answer: str, known: Names) -> bool:
     """For a scorer that takes every text for right."""
     return answer.capitalize() in known
@@ -123,4 +132,5 @@ _CHECKS: dict[str, Callable[[str, Names], bool]] = {
     "coin_flip": _fraction,
     "complex_arithmetic": _number,
     "game_of_life_halting": _truth_value,
+    "propositional_logic": _short,
 }

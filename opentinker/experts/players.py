@@ -37,6 +37,10 @@ def _leduc_answer() -> Play:
     return answer_to_random(LeducTree())
 
 
+DEEPEST = 20
+"""Plies; more than that is never over on any board but tic-tac-toe's, which has nine."""
+
+
 greedy = Expert(
     "greedy",
     {
@@ -54,8 +58,9 @@ def alphabeta(depth: str) -> Expert:
         depth: plies, in digits.
 
     Raises:
-        ConfigError: it is no whole number from 1 on.
+        ConfigError: it is no whole number from 1 to `DEEPEST`.
     """
-    if not (depth.isascii() and depth.isdigit() and int(depth) > 0):
-        raise ConfigError(f"player 'alphabeta:{depth}' needs a depth in plies, a whole number from 1: write alphabeta:4")
+    if not (depth.isascii() and depth.isdigit() and len(depth) < 4 and 0 < int(depth) <= DEEPEST):
+        given = f"player 'alphabeta:{depth[:20]}'"
+        raise ConfigError(f"{given} needs a depth in plies, a whole number from 1 to {DEEPEST}: write alphabeta:4")
     return Expert(f"alphabeta:{int(depth)}", {game: AlphaBeta(read, int(depth)) for game, read in _BOARDS.items()})

@@ -145,3 +145,20 @@ class TestMasks:
             codec.parse("01", mask)
         with pytest.raises(EnvError, match="mask"):
             codec.legal([1])
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"),
+    [
+        (MultiDiscrete([2, 2]), ([0, 0], [0, 0])),
+        (MultiDiscrete([2, 2]), ([1, 0], None)),
+        (MultiBinary(3), [1, 0, 3]),
+        (OneOf([Discrete(2), Discrete(2)]), [1, 0]),
+        (OneOf([Discrete(2), Discrete(2)]), ([0, 0], [0, 0])),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("reply", ["0", "no", ""])
+def test_a_faulty_mask_is_never_blamed_on_the_reply(space, mask, reply):
+    with pytest.raises(EnvError, match="the action mask"):
+        TextCodec(space, space).parse(reply, mask)

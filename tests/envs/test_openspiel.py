@@ -366,6 +366,10 @@ def test_parameters_reach_the_game():
         ("misere", {"game": 3}, r"misere: game must be a game in the form goofspiel\(players=3\) or .*, given: 3"),
         ("misere", {"game": "kuhn_poker(playrs=3)"}, "openspiel/kuhn_poker has no parameter 'playrs'"),
         ("tarok", {"rng_seed": 3}, "leave out rng_seed=3; the seed of `reset` decides chance"),
+        ("connect_four", {"rows": 0}, "rows must be 1 or more .given: 0; by itself it is 6"),  # it would crash the process
+        ("go", {"board_size": 1000}, "cannot be made with {'board_size': 1000}: .*supports board size up to 19"),
+        ("leduc_poker", {"players": 2**40}, "cannot be made with"),
+        ("misere", {"game": "kuhn_poker("}, "misere: game: 'kuhn_poker.' is no game as OpenSpiel writes one"),
         ("mfg_garnet", {}, "is a mean-field game: a population acts in it"),
         ("mfg_crowd_modelling", {}, "is a mean-field game"),
     ],

@@ -56,6 +56,11 @@ def asked(task, seed=7):
     return env
 
 
+def test_a_long_reply_of_beginnings_alone_takes_no_time():
+    assert answer_in("<answer>" * 200_000 + "7") == "<answer>" * 200_000 + "7"  # by a pattern: minutes
+    assert answer_in("<answer>1</answer> or <answer> 2 </answer><answer>") == "2"
+
+
 def test_all_of_the_librarys_tasks_are_there():
     assert len(TASKS) >= 100 and {"chain_sum", "countdown", "composite"} <= set(TASKS)
 

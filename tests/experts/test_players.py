@@ -38,10 +38,11 @@ def test_a_player_plays_its_games_and_refuses_the_others(name):
     assert set(player.games) == PLAYS[name]
 
 
-@pytest.mark.parametrize("text", ["alphabeta:", "alphabeta:0", "alphabeta:x", "alphabeta:-1", "alphabeta:2.5"])
-def test_a_depth_that_is_none_is_refused(text):
-    with pytest.raises(ConfigError, match=f"'{text}' needs a depth in plies, a whole number from 1: write alphabeta:4"):
-        make_player(text)
+@pytest.mark.parametrize("depth", ["", "0", "x", "-1", "2.5", "21", "9" * 5000])
+def test_a_depth_that_is_none_is_refused(depth):
+    text = f"alphabeta:{depth[:20]}"
+    with pytest.raises(ConfigError, match=f"'{text}' needs a depth in plies, a whole number from 1 to 20: write"):
+        make_player(f"alphabeta:{depth}")
 
 
 def test_an_opponent_is_found_by_its_name_with_its_depth():

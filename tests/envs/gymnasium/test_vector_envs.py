@@ -256,3 +256,9 @@ def test_async_ones_are_closed_with_their_handle():
     world = EnvHandle.wrap(env)
     asyncio.run(world.close())
     assert env.closed
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 2.0, "2"])
+def test_a_number_of_environments_that_is_none_is_refused(count):
+    with pytest.raises(ConfigError, match="num_envs must be a whole number from 1 on"):
+        make_env("gymnasium/FrozenLake-v1", num_envs=count)
