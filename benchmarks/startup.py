@@ -1,7 +1,7 @@
 """Seconds from the command to the first training step of the quickstart, and where they go.
 
 Two moments are told: the first gradient step (the warm start's, where the configuration has one) and the end of step 1, the
-first update on what the policies played themselves, which lies behind the whole warm start. The goal is on the first.
+first update on what the policies played themselves, which lies behind the whole warm start. The goal is on the second.
 Files are read once before (a warm cache). Seconds depend on what else the machine does, CPU seconds less: cores that share
 their caches slow each other down, so look at the load.
 """
@@ -150,7 +150,7 @@ def main() -> None:
             figures["commands"][name] = [round(seconds, 2), round(cpu, 2)]
         figures["imports"] = by_library(folder)
     print("imports, seconds of their own: " + ", ".join(f"{name} {s}" for name, s in figures["imports"].items()))
-    figures["met"] = figures["first_gradient_step_s"] <= GOAL_S
+    figures["met"] = figures["step_1_s"] <= GOAL_S
     print(json.dumps(figures))
 
 
